@@ -1,0 +1,107 @@
+"""The models of the workloads, written once: lucid keeps PyTorch's names, so one source makes both.
+
+`nn` stands for `lucid.nn` or `torch.nn` throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from workloads import GPT_MINI, MLP_WIDTHS, NUM_CLASSES, GptSizes
+
+
+def _make_mlp(nn: ModuleType, widths: tuple[int, ...]) -> Any:
+    return nn.Sequential(
+        nn.Linear(widths[0], widths[1]),
+        nn.ReLU(),
+        nn.Linear(widths[1], widths[2]),
+    )
+
+
+def _make_lenet(nn: ModuleType) -> Any:
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, NUM_CLASSES),
+    )
+
+
+def _make_gpt(nn: ModuleType, new_parameter: Callable[..., Any], sizes: GptSizes) -> Any:
+    functional = nn.functional
+
+    class Block(nn.Module):  # type: ignore[name-defined, misc]
+        """Causal attention and a two-layer perceptron, each behind a layer-norm."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm_attention = nn.LayerNorm(sizes.width)
+            self.qkv = nn.Linear(sizes.width, 3 * sizes.width)
+            self.project = nn.Linear(sizes.width, sizes.width)
+            self.norm_mlp = nn.LayerNorm(sizes.width)
+            self.up = nn.Linear(sizes.width, 4 * sizes.width)
+            self.down = nn.Linear(4 * sizes.width, sizes.width)
+
+        def attend(self, x: Any) -> Any:
+            batch, tokens, width = x.shape
+            q, k, v = (
+                part.reshape(batch, tokens, sizes.heads, width // sizes.heads).transpose(1, 2)
+                for part in self.qkv(x).split(width, dim=2)
+            )
+            out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.project(out.transpose(1, 2).reshape(batch, tokens, width))
+
+        def forward(self, x: Any) -> Any:
+            x = x + self.attend(self.norm_attention(x))
+            return x + self.down(functional.gelu(self.up(self.norm_mlp(x))))
+
+    class Gpt(nn.Module):  # type: ignore[name-defined, misc]
+        """Tokens (N, T) to logits (N * T, vocabulary)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(sizes.vocabulary, sizes.width)
+            self.position = nn.Parameter(new_parameter(sizes.tokens, sizes.width))
+            self.blocks = nn.ModuleList([Block() for _ in range(sizes.layers)])
+            self.norm = nn.LayerNorm(sizes.width)
+            self.head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.token(tokens) + self.position
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x)).reshape(-1, sizes.vocabulary)
+
+    return Gpt()
+
+
+def make_model(framework: ModuleType, workload: str) -> Any:
+    """The model of a workload, in training mode, not yet with the workload's parameters.
+
+    Args:
+        framework: the module `lucid` or `torch`.
+    """
+    if workload in MLP_WIDTHS:
+        return _make_mlp(framework.nn, MLP_WIDTHS[workload])
+    if workload == "lenet":
+        return _make_lenet(framework.nn)
+    return _make_gpt(framework.nn, framework.zeros, GPT_MINI)
+
+
+def make_optimizer(framework: ModuleType, mode: str, parameters: Any, **options: Any) -> Any:
+    """The optimizer of a mode; None for "grads"."""
+    if mode == "sgd":
+        return framework.optim.SGD(parameters, lr=1e-4, momentum=0.9, **options)
+    if mode == "adamw":
+        return framework.optim.AdamW(parameters, lr=1e-5, weight_decay=0.01, **options)
+    return None

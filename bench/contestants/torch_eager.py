@@ -1,0 +1,50 @@
+"""PyTorch, eager, with the settings its users choose for speed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn
+import torch.optim
+import workloads
+
+from contestants.models import make_model, make_optimizer
+
+torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
+
+
+def prepare_in(workload: str, mode: str, memory_format: torch.memory_format) -> Callable[[], Any]:
+    """A step with images and convolution weights in the given memory format."""
+    model = make_model(torch, workload)
+    start = workloads.parameters(workload)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in start.items()})
+    x_array, target_array = workloads.inputs(workload)
+    x, target = torch.from_numpy(x_array), torch.from_numpy(target_array.reshape(-1))
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=memory_format)
+        model = model.to(memory_format=memory_format)
+    loss_fn = torch.nn.CrossEntropyLoss()
+    parameters = list(model.parameters())
+    optimizer = make_optimizer(torch, mode, parameters, fused=True)
+
+    def step() -> torch.Tensor:
+        for parameter in parameters:
+            parameter.grad = None
+        loss: torch.Tensor = loss_fn(model(x), target)
+        loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+        return loss
+
+    return step
+
+
+def prepare(workload: str, mode: str) -> Callable[[], Any]:
+    return prepare_in(workload, mode, torch.contiguous_format)
+
+
+def versions() -> dict[str, str]:
+    return {"torch": torch.__version__}

@@ -1,0 +1,49 @@
+"""Draws the plot of a run: plot.py RESULTS.json PLOT.png; needs matplotlib and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+
+
+def draw(results: list[dict[str, Any]], title: str, file: str) -> None:
+    """Bars of 10th percentiles over that of the compiled lucid step, dots for the medians."""
+    groups = list(dict.fromkeys((r["workload"], r["mode"]) for r in results))
+    names = list(dict.fromkeys(r["contestant"] for r in results))
+    figure, axes = plt.subplots(figsize=(2.5 + 1.8 * len(groups), 4), layout="constrained")
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        rows = [r for r in results if r["contestant"] == name and r["over_lucid_step"]]
+        places = [groups.index((r["workload"], r["mode"])) + i * width for r in rows]
+        quick = [r["over_lucid_step"]["of_p10"] for r in rows]
+        usual = [r["over_lucid_step"]["median"] for r in rows]
+        bars = axes.bar(places, quick, width, label=name)
+        axes.scatter(places, usual, s=12, facecolor="white", edgecolor="black", zorder=3)
+        axes.bar_label(bars, fmt="%.2g", fontsize=7)
+    axes.axhline(1, color="black", lw=0.8)
+    axes.set_yscale("log")
+    centre = 0.4 - width / 2
+    labels = [w if mode == "grads" else f"{w}\n{mode}" for w, mode in groups]
+    axes.set_xticks([place + centre for place in range(len(groups))], labels)
+    axes.set_ylabel("step time / compiled lucid step")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8)
+    figure.savefig(file, dpi=150)
+
+
+def main() -> None:
+    with open(sys.argv[1]) as file:
+        run = json.load(file)
+    facts = run["facts"]
+    title = f"{facts['cpu']}, {facts['threads']} threads; bars: 10th percentiles, dots: medians"
+    draw(run["results"], title, sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()

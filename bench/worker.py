@@ -1,0 +1,123 @@
+"""One contestant on one workload, in a process of its own, driven over standard input and output.
+
+Use: worker.py CONTESTANT WORKLOAD MODE. Reads one JSON request a line, answers with one JSON line:
+  {"do": "first", "realtime": b}  builds the model, runs the first step; see _be_realtime
+  {"do": "burst", "seconds": s}   runs steps for s seconds, at least one, and times each
+  {"do": "memory"}                bytes of the peak above the imported, idle process
+The first answer, before any request, tells the versions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+# A step shorter than this runs once untimed at the start of a burst, to find its caches warm.
+_REWARM_BELOW_NS = 50_000_000
+
+
+def _reset_peak() -> None:
+    """Makes the resident high-water mark start anew where the system can (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass  # the mark stays that of importing, which a small workload may not exceed
+
+
+def _peak_bytes() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def _be_realtime() -> None:
+    """Lets this thread, and those it starts from now on, go before all ordinary programs."""
+    if not hasattr(os, "sched_setscheduler"):
+        raise OSError("real-time scheduling is for Linux only")
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+class Worker:
+    """The state of the process: the prepared step and the memory before it."""
+
+    def __init__(self, contestant: str, workload: str, mode: str) -> None:
+        self._module = importlib.import_module(f"contestants.{contestant}")
+        self._workload = workload
+        self._mode = mode
+        self._step: Callable[[], Any] | None = None
+        self._last_ns = 0
+        _reset_peak()
+        self._idle_bytes = _peak_bytes()
+
+    def hello(self) -> dict[str, Any]:
+        return {"versions": self._module.versions(), "python": sys.version.split()[0]}
+
+    def first(self, realtime: bool) -> dict[str, Any]:
+        """The time of the first step, which compiles, and its loss."""
+        if realtime:
+            _be_realtime()
+        self._step = self._module.prepare(self._workload, self._mode)
+        wall, cpu = time.perf_counter(), time.process_time()
+        loss = self._step()
+        answer = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
+        answer["loss"] = float(loss.item())
+        return answer
+
+    def burst(self, seconds: float) -> dict[str, Any]:
+        step = self._step
+        assert step is not None, "burst before first"
+        if 0 < self._last_ns < _REWARM_BELOW_NS:
+            step()
+        times: list[int] = []
+        clock = time.perf_counter_ns
+        before = clock()
+        end = before + int(seconds * 1e9)
+        while True:
+            step()
+            now = clock()
+            times.append(now - before)
+            before = now
+            if now >= end:
+                break
+        self._last_ns = times[-1]
+        return {"times_ns": times}
+
+    def memory(self) -> dict[str, Any]:
+        return {"peak_bytes": _peak_bytes() - self._idle_bytes}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "first":
+            return self.first(request["realtime"])
+        if request["do"] == "burst":
+            return self.burst(request["seconds"])
+        return self.memory()
+
+
+def _private_output() -> TextIO:
+    """The pipe to the parent; whatever else prints goes to standard error from here on."""
+    pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return pipe
+
+
+def main() -> None:
+    pipe = _private_output()
+    worker = Worker(*sys.argv[1:4])
+    print(json.dumps(worker.hello()), file=pipe, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(worker.answer(json.loads(line))), file=pipe, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+# One static library per layer of csrc/, made of the sources its folder holds.
+
+# Compiles each *.isa.cpp once per instruction set. The source puts its code in namespace
+# LUCID_ISA. The baseline objects come first, so that an inline function which several of them
+# hold is taken from the baseline and runs on every machine.
+function(lucid_add_isa_sources target)
+  set(isas baseline)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    list(APPEND isas avx2 avx512)
+  endif()
+  set(flags_avx2 -march=x86-64-v3)
+  set(flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+  foreach(isa IN LISTS isas)
+    add_library(${target}_${isa} OBJECT ${ARGN})
+    target_link_libraries(${target}_${isa} PRIVATE lucid_flags lucid_math)
+    target_compile_definitions(${target}_${isa} PRIVATE LUCID_ISA=${isa})
+    target_compile_options(${target}_${isa} PRIVATE ${flags_${isa}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+    set_property(GLOBAL APPEND PROPERTY LUCID_ISA_TARGETS ${target}_${isa})
+  endforeach()
+endfunction()
+
+# Adds library lucid_<layer>, linked to the layer before it. A folder without sources gives a
+# library without code.
+function(lucid_add_layer layer)
+  set(folder ${PROJECT_SOURCE_DIR}/csrc/${layer})
+  if(layer STREQUAL backends)
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+    file(GLOB_RECURSE cpu_sources CONFIGURE_DEPENDS ${folder}/cpu/*.cpp)
+    list(APPEND sources ${cpu_sources})
+    if(LUCID_HAS_METAL)
+      file(GLOB_RECURSE metal_sources CONFIGURE_DEPENDS ${folder}/metal/*.mm
+           ${folder}/metal/*.cpp)
+      list(APPEND sources ${metal_sources})
+    endif()
+  else()
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  endif()
+  set(isa_sources ${sources})
+  list(FILTER isa_sources INCLUDE REGEX "\\.isa\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "\\.isa\\.cpp$")
+
+  get_property(lower GLOBAL PROPERTY LUCID_LAYERS)
+  set(scope INTERFACE)
+  if(sources OR isa_sources)
+    set(scope PUBLIC)
+    add_library(lucid_${layer} STATIC ${sources})
+    set_target_properties(lucid_${layer} PROPERTIES LINKER_LANGUAGE CXX)
+    if(isa_sources)
+      lucid_add_isa_sources(lucid_${layer} ${isa_sources})
+    endif()
+  else()
+    add_library(lucid_${layer} INTERFACE)
+  endif()
+  target_link_libraries(lucid_${layer} ${scope} lucid_flags ${lower})
+  if(layer STREQUAL backends)
+    if(scope STREQUAL PUBLIC)
+      target_link_libraries(lucid_${layer} PRIVATE lucid_math)
+    endif()
+    if(LUCID_HAS_METAL)
+      target_compile_definitions(lucid_${layer} ${scope} LUCID_HAS_METAL=1)
+      target_compile_options(lucid_${layer} ${scope}
+                             $<$<COMPILE_LANGUAGE:OBJCXX>:-fno-objc-arc>)
+      target_link_libraries(
+        lucid_${layer} ${scope} "-framework Foundation" "-framework Metal"
+        "-framework MetalPerformanceShaders" "-framework MetalPerformanceShadersGraph")
+    endif()
+  endif()
+  set_property(GLOBAL PROPERTY LUCID_LAYERS lucid_${layer})
+endfunction()

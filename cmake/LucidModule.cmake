@@ -1,0 +1,27 @@
+# The Python module lucid._C: the only code that sees pybind11 and Python.h.
+
+if(NOT pybind11_DIR)
+  lucid_ask_python(pybind11_hint "import pybind11; print(pybind11.get_cmake_dir())")
+endif()
+set(PYBIND11_FINDPYTHON ON)
+find_package(pybind11 2.13 CONFIG REQUIRED HINTS ${pybind11_hint})
+
+file(GLOB_RECURSE binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/bindings/*.cpp)
+if(binding_sources)
+  pybind11_add_module(_C MODULE NO_EXTRAS ${binding_sources})
+  target_link_libraries(_C PRIVATE lucid_compile)
+  if(APPLE)
+    set_target_properties(_C PROPERTIES INSTALL_RPATH "@loader_path")
+  else()
+    set_target_properties(_C PROPERTIES INSTALL_RPATH "$ORIGIN")
+  endif()
+  if(LUCID_IN_TREE)
+    set_target_properties(_C PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                        ${PROJECT_SOURCE_DIR}/python/lucid)
+  endif()
+  install(TARGETS _C LIBRARY DESTINATION lucid)
+  while(LUCID_BUNDLED_LIBRARIES)
+    list(POP_FRONT LUCID_BUNDLED_LIBRARIES library name)
+    install(PROGRAMS ${library} DESTINATION lucid RENAME ${name})
+  endwhile()
+endif()

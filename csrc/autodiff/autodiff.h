@@ -1,0 +1,26 @@
+// Reverse-mode differentiation of a graph by the operations' own rules.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ops/builder.h"
+
+namespace lucid::autodiff {
+
+/// Gradients of a node's inputs by its vjp, or, for an operation without one, by
+/// differentiating its decomposition. Ids belong to `builder`.
+/// Throws UnsupportedError for an operation that has neither.
+ir::Grads apply_vjp(ops::Builder& builder, const ir::Node& node, const ir::Grads& grads,
+                    const std::vector<bool>& wanted);
+
+/// Appends to `graph` the gradients of sum(roots[i] * seeds[i]) with respect to `targets`;
+/// absent where no root depends on the target. Contributions to one value are added left to
+/// right in the reverse order in which their consumers were made.
+ir::Grads differentiate(ir::Graph& graph, std::span<const ir::ValueId> roots,
+                        std::span<const ir::ValueId> seeds,
+                        std::span<const ir::ValueId> targets);
+
+}  // namespace lucid::autodiff

@@ -1,0 +1,55 @@
+// The line between the compiler and the devices: Backend compiles a graph, Executable runs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/buffer.h"
+#include "ir/graph.h"
+
+namespace lucid::backends {
+
+/// Bytes that one run of an executable needs, known before the first run.
+struct MemoryReport {
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  int64_t arena_peak = 0;
+};
+
+/// A compiled graph. run() may be called from several threads.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  /// Runs once. `inputs` stand in the graph's order and have its types; the outputs are fresh
+  /// buffers in the graph's order. `run_time_attrs`, if given, replaces the attributes of the
+  /// only node. Nothing outside the result changes; an error leaves no trace.
+  virtual std::vector<BufferRef> run(std::span<const BufferRef> inputs,
+                                     const ir::Attrs* run_time_attrs) const = 0;
+  virtual MemoryReport memory() const = 0;
+};
+
+using ExecutableRef = std::shared_ptr<const Executable>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Throws UnsupportedError that names the operation and dtype it has no kernel for.
+  virtual ExecutableRef compile(const ir::Graph& graph) = 0;
+  /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
+  virtual BufferRef allocate(int64_t size_bytes) = 0;
+};
+
+/// The backend of the device. Throws DeviceUnavailableError that says what is needed.
+Backend& backend_for(Device device);
+
+/// Number of buffers that the backends have handed out since the process began.
+int64_t num_allocations();
+/// Bytes handed out now, and their high-water mark.
+int64_t allocated_bytes();
+int64_t peak_allocated_bytes();
+
+}  // namespace lucid::backends

@@ -1,0 +1,35 @@
+#include "backends/cpu/engine/convolution.h"
+
+#include <string>
+
+#include "backends/cpu/engine/window_convolution.h"
+#include "support/errors.h"
+
+namespace lucid::cpu {
+namespace {
+
+void check_dtype(const ConvolutionSpec& spec) {
+  if (spec.dtype == DType::kFloat32 || spec.dtype == DType::kFloat64) return;
+  throw Error(ErrorKind::kUnsupported, "convolution: no kernel for dtype " +
+                                           std::string(name(spec.dtype)) +
+                                           "; cast to float32 or float64");
+}
+
+}  // namespace
+
+std::unique_ptr<Convolution> make_convolution(const ConvolutionSpec& spec) {
+  check_dtype(spec);
+  return make_window_convolution(spec);
+}
+
+std::unique_ptr<Convolution> make_convolution_input_grad(const ConvolutionSpec& spec) {
+  check_dtype(spec);
+  return make_window_input_grad(spec);
+}
+
+std::unique_ptr<Convolution> make_convolution_weight_grad(const ConvolutionSpec& spec) {
+  check_dtype(spec);
+  return make_window_weight_grad(spec);
+}
+
+}  // namespace lucid::cpu

@@ -1,0 +1,140 @@
+#include "backends/cpu/engine/own_gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/cpu/engine/batch_offsets.h"
+#include "backends/cpu/engine/block_product.h"
+#include "backends/cpu/engine/sizes.h"
+#include "backends/cpu/threads/team.h"
+
+namespace lucid::cpu {
+namespace {
+
+constexpr double kBytesOfWorkPerNs = 320.0;  // 80 GFLOP/s in float32: one AVX-512 core
+constexpr double kCallNs = 50.0;
+constexpr double kParallelNs = 20e3;  // below, the team does not pay
+constexpr double kTaskNs = 10e3;
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kColumnUnit = 64;  // two panels of the widest micro-kernel
+constexpr int64_t kRowUnit = 12;     // rows of the highest micro-kernel
+constexpr int64_t kMinRows = 48;
+
+/// How one product is cut into tasks. Any cut gives the same bits.
+struct Cut {
+  int64_t rows;     ///< of a task
+  int64_t columns;  ///< of a task
+  int64_t row_parts;
+  int64_t column_parts;
+};
+
+Cut choose_cut(int64_t m, int64_t n, int64_t batch, double product_ns) {
+  const double total_ns = product_ns * static_cast<double>(batch);
+  Cut cut{m, n, 1, 1};
+  if (num_threads() == 1 || total_ns < kParallelNs) return cut;
+  const int64_t wanted =
+      std::min<int64_t>(static_cast<int64_t>(total_ns / kTaskNs), num_threads() * kTasksPerThread);
+  const int64_t parts = divide_up(wanted, batch);
+  // Columns first: rows in several tasks would each pack the same part of b again.
+  const int64_t column_parts = std::clamp<int64_t>(n / kColumnUnit, 1, parts);
+  cut.columns = std::min(n, round_up(divide_up(n, column_parts), kColumnUnit));
+  cut.column_parts = divide_up(n, cut.columns);
+  const int64_t row_parts =
+      std::clamp<int64_t>(m / kMinRows, 1, divide_up(parts, cut.column_parts));
+  cut.rows = std::min(m, round_up(divide_up(m, row_parts), kRowUnit));
+  cut.row_parts = divide_up(m, cut.rows);
+  return cut;
+}
+
+template <class T>
+class OwnGemm final : public Gemm {
+ public:
+  explicit OwnGemm(const GemmSpec& spec)
+      : offsets_(spec),
+        a_size_(spec.m * spec.k),
+        b_size_(spec.k * spec.n),
+        c_size_(spec.m * spec.n) {
+    product_ = {.a = nullptr,
+                .a_row = spec.transpose_a ? 1 : spec.k,
+                .a_depth = spec.transpose_a ? spec.m : 1,
+                .b = nullptr,
+                .b_depth = spec.transpose_b ? 1 : spec.n,
+                .b_column = spec.transpose_b ? spec.k : 1,
+                .c = nullptr,
+                .c_row = spec.n,
+                .m = spec.m,
+                .n = spec.n,
+                .k = spec.k};
+    if (spec.n == 1 && spec.m > 1) make_row_of_column();
+    const double product_ns = kCallNs + 2.0 * static_cast<double>(c_size_) *
+                                            static_cast<double>(spec.k) * sizeof(T) /
+                                            kBytesOfWorkPerNs;
+    cut_ = choose_cut(product_.m, product_.n, std::max<int64_t>(offsets_.count(), 1), product_ns);
+    tasks_per_product_ = cut_.row_parts * cut_.column_parts;
+    task_ns_ = product_ns / static_cast<double>(tasks_per_product_);
+    grain_ = std::max<int64_t>(1, static_cast<int64_t>(kTaskNs / task_ns_));
+  }
+
+  void run(const void* a, const void* b, const void* bias, void* c, void*) const override {
+    if (c_size_ == 0) return;
+    BlockProduct<T> product = product_;
+    product.bias = static_cast<const T*>(bias);
+    product.a = static_cast<const T*>(swapped_ ? b : a);
+    product.b = static_cast<const T*>(swapped_ ? a : b);
+    product.c = static_cast<T*>(c);
+    const int64_t num_tasks = offsets_.count() * tasks_per_product_;
+    if (num_tasks == 1) {
+      block_product(product);
+      return;
+    }
+    parallel_for(num_tasks, grain_, task_ns_, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) run_task(product, task);
+    });
+  }
+
+ private:
+  /// A single column is computed as a row, so that its elements lie side by side in registers.
+  void make_row_of_column() {
+    swapped_ = true;
+    std::swap(product_.m, product_.n);
+    std::swap(product_.a_depth, product_.b_depth);
+    std::swap(product_.a_row, product_.b_column);
+    product_.bias_column = 0;
+  }
+
+  void run_task(BlockProduct<T> product, int64_t task) const {
+    const int64_t item = task / tasks_per_product_;
+    const int64_t part = task % tasks_per_product_;
+    const int64_t row = part / cut_.column_parts * cut_.rows;
+    const int64_t column = part % cut_.column_parts * cut_.columns;
+    const int64_t a_offset = offsets_.a(item) * a_size_;
+    const int64_t b_offset = offsets_.b(item) * b_size_;
+    product.a += (swapped_ ? b_offset : a_offset) + row * product.a_row;
+    product.b += (swapped_ ? a_offset : b_offset) + column * product.b_column;
+    product.c += item * c_size_ + row * product.c_row + column;
+    if (product.bias != nullptr) product.bias += column * product.bias_column;
+    product.m = std::min(cut_.rows, product.m - row);
+    product.n = std::min(cut_.columns, product.n - column);
+    block_product(product);
+  }
+
+  BatchOffsets offsets_;
+  int64_t a_size_;
+  int64_t b_size_;
+  int64_t c_size_;
+  BlockProduct<T> product_;
+  bool swapped_ = false;
+  Cut cut_{};
+  int64_t tasks_per_product_ = 1;
+  double task_ns_ = 0;
+  int64_t grain_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_own_gemm(const GemmSpec& spec) {
+  if (spec.dtype == DType::kFloat64) return std::make_unique<OwnGemm<double>>(spec);
+  return std::make_unique<OwnGemm<float>>(spec);
+}
+
+}  // namespace lucid::cpu

@@ -1,0 +1,172 @@
+#include "backends/cpu/memory_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "support/errors.h"
+
+namespace lucid::cpu {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int kStepsPerOctave = 4;
+constexpr int kNumClasses = 48 * kStepsPerOctave;
+
+std::atomic<int64_t> num_buffers{0};
+std::atomic<int64_t> live_bytes{0};
+std::atomic<int64_t> peak_bytes{0};
+
+// Size classes: four steps between powers of two, so at most a quarter is wasted.
+struct SizeClass {
+  int place;
+  int64_t size_bytes;
+};
+
+SizeClass size_class(int64_t size_bytes) {
+  const auto size = static_cast<uint64_t>(std::max(size_bytes, kAlignment));
+  const auto octave = static_cast<int>(std::bit_width(size - 1)) - 1;
+  const uint64_t step = std::max<uint64_t>((uint64_t{1} << octave) / kStepsPerOctave, kAlignment);
+  const uint64_t rounded = (size + step - 1) / step * step;
+  const auto within = static_cast<int>((rounded - (uint64_t{1} << octave)) / step);
+  return {octave * kStepsPerOctave + within, static_cast<int64_t>(rounded)};
+}
+
+// Free blocks by size class. A block of more than 2^30 bytes goes straight back to the system.
+class Pool {
+ public:
+  void* take(int64_t size_bytes) {
+    if (size_bytes > kMaxBlock) fail(size_bytes);
+    const SizeClass wanted = size_class(size_bytes);
+    if (wanted.place < kNumClasses) {
+      const std::scoped_lock lock(mutex_);
+      std::vector<void*>& free = free_[static_cast<size_t>(wanted.place)];
+      if (!free.empty()) {
+        void* block = free.back();
+        free.pop_back();
+        pooled_bytes_ -= wanted.size_bytes;
+        return block;
+      }
+    }
+    return fresh(wanted.size_bytes, size_bytes);
+  }
+
+  void give_back(void* block, int64_t size_bytes) {
+    const SizeClass given = size_class(size_bytes);
+    if (given.size_bytes <= kMaxPooledBlock) {
+      const std::scoped_lock lock(mutex_);
+      if (pooled_bytes_ + given.size_bytes <= kMaxPooledBytes) {
+        free_[static_cast<size_t>(given.place)].push_back(block);
+        pooled_bytes_ += given.size_bytes;
+        return;
+      }
+    }
+    std::free(block);
+  }
+
+  void clear() {
+    const std::scoped_lock lock(mutex_);
+    for (std::vector<void*>& free : free_) {
+      for (void* block : free) std::free(block);
+      free.clear();
+    }
+    pooled_bytes_ = 0;
+  }
+
+ private:
+  static constexpr int64_t kMaxBlock = int64_t{1} << 56;  // more than any address space
+  static constexpr int64_t kMaxPooledBlock = int64_t{1} << 30;
+  static constexpr int64_t kMaxPooledBytes = int64_t{1} << 30;
+
+  void* fresh(int64_t rounded_bytes, int64_t size_bytes) {
+    void* block = std::aligned_alloc(kAlignment, static_cast<size_t>(rounded_bytes));
+    if (block == nullptr) {
+      clear();
+      block = std::aligned_alloc(kAlignment, static_cast<size_t>(rounded_bytes));
+    }
+    if (block != nullptr) return block;
+    fail(size_bytes);
+  }
+
+  [[noreturn]] static void fail(int64_t size_bytes) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "out of memory: " + std::to_string(size_bytes) + " bytes asked on cpu, " +
+                    std::to_string(live_bytes.load()) + " bytes in use by tensors");
+  }
+
+  std::mutex mutex_;
+  std::array<std::vector<void*>, kNumClasses> free_;
+  int64_t pooled_bytes_ = 0;
+};
+
+// Never destroyed: buffers may outlive every static object.
+Pool& pool() {
+  static Pool* const instance = new Pool;  // NOLINT: see above
+  return *instance;
+}
+
+void count_live(int64_t size_bytes) {
+  const int64_t now = live_bytes.fetch_add(size_bytes, std::memory_order_relaxed) + size_bytes;
+  int64_t peak = peak_bytes.load(std::memory_order_relaxed);
+  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
+}
+
+class PooledBuffer final : public backends::Buffer {
+ public:
+  explicit PooledBuffer(int64_t size_bytes)
+      : Buffer(pool().take(size_bytes), size_bytes, Device::kCpu, false) {
+    num_buffers.fetch_add(1, std::memory_order_relaxed);
+    count_live(size_bytes);
+  }
+  ~PooledBuffer() override {
+    pool().give_back(data(), size_bytes());
+    live_bytes.fetch_sub(size_bytes(), std::memory_order_relaxed);
+  }
+};
+
+class BorrowedBuffer final : public backends::Buffer {
+ public:
+  BorrowedBuffer(void* data, int64_t size_bytes, std::shared_ptr<void> owner)
+      : Buffer(data, size_bytes, Device::kCpu, true), owner_(std::move(owner)) {}
+
+ private:
+  std::shared_ptr<void> owner_;
+};
+
+}  // namespace
+
+backends::BufferRef allocate(int64_t size_bytes) {
+  return std::make_shared<PooledBuffer>(size_bytes);
+}
+
+backends::BufferRef borrow(void* data, int64_t size_bytes, std::shared_ptr<void> owner) {
+  return std::make_shared<BorrowedBuffer>(data, size_bytes, std::move(owner));
+}
+
+Lease::Lease(int64_t size_bytes)
+    : data_(size_bytes > 0 ? pool().take(size_bytes) : nullptr), size_bytes_(size_bytes) {}
+
+Lease::~Lease() {
+  if (data_ != nullptr) pool().give_back(data_, size_bytes_);
+}
+
+void empty_cache() { pool().clear(); }
+
+}  // namespace lucid::cpu
+
+namespace lucid::backends {
+
+int64_t num_allocations() { return cpu::num_buffers.load(std::memory_order_relaxed); }
+int64_t allocated_bytes() { return cpu::live_bytes.load(std::memory_order_relaxed); }
+int64_t peak_allocated_bytes() { return cpu::peak_bytes.load(std::memory_order_relaxed); }
+
+}  // namespace lucid::backends

@@ -1,0 +1,138 @@
+// The Tensor class as Python sees it; the functions layer adds the methods that are operations.
+#include "bindings/convert.h"
+#include "runtime/autograd/engine.h"
+#include "runtime/autograd/node.h"
+#include "runtime/process.h"
+#include "runtime/trace/recorder.h"
+#include "support/errors.h"
+
+namespace lucid::bindings {
+namespace {
+
+using runtime::Tensor;
+
+runtime::GradHook hook_of(const py::object& function) {
+  const std::shared_ptr<py::object> held = guarded(function);
+  return [held](const TensorRef& grad) -> TensorRef {
+    const py::gil_scoped_acquire gil;
+    const py::object result = (*held)(grad);
+    if (result.is_none()) return nullptr;
+    return require_tensor(result, "gradient hook: the result");
+  };
+}
+
+std::vector<TensorRef> tensors_of(const py::object& object, const char* what) {
+  std::vector<TensorRef> result;
+  if (object.is_none()) return result;
+  if (as_tensor(object.ptr()) != nullptr) return {require_tensor(object, what)};
+  for (const py::handle item : object) result.push_back(require_tensor(item, what));
+  return result;
+}
+
+void backward(const TensorRef& self, const py::object& gradient, const py::object& retain_graph,
+              bool create_graph, const py::object& inputs) {
+  runtime::BackwardMode mode;
+  mode.create_graph = create_graph;
+  mode.retain_graph = retain_graph.is_none() ? create_graph : retain_graph.cast<bool>();
+  const TensorRef seed =
+      gradient.is_none() ? nullptr : require_tensor(gradient, "backward: gradient");
+  const std::vector<TensorRef> only = tensors_of(inputs, "backward: each input");
+  const py::gil_scoped_release release;
+  runtime::backward({{self}}, {{seed}}, mode, only);
+}
+
+void bind_properties(py::class_<Tensor, TensorRef>& cls) {
+  cls.def_property_readonly("shape", [](const Tensor& t) { return shape_tuple(t.type().shape); })
+      .def_property_readonly("dtype", [](const Tensor& t) { return dtype_object(t.type().dtype); })
+      .def_property_readonly("device", [](const Tensor& t) { return device_object(t.device()); })
+      .def_property_readonly("ndim", [](const Tensor& t) { return t.type().shape.rank(); })
+      .def_property_readonly("nbytes", [](const Tensor& t) { return t.type().size_bytes(); })
+      .def_property_readonly("is_leaf", &Tensor::is_leaf)
+      .def_property_readonly("is_symbolic", &Tensor::is_symbolic)
+      .def_property_readonly("_cell_id",
+                             [](const Tensor& t) {
+                               return reinterpret_cast<uintptr_t>(t.cell().get());
+                             })
+      .def_property_readonly("_version", [](const Tensor& t) { return t.cell()->version; })
+      .def_property_readonly("_is_view", [](const Tensor& t) { return t.cell()->view != nullptr; })
+      .def_property("requires_grad", &Tensor::requires_grad,
+                    [](Tensor& t, bool on) {
+                      t.set_requires_grad(on);
+                      runtime::process_state().module_version.fetch_add(1);
+                    })
+      .def_property("grad", &Tensor::grad,
+                    [](Tensor& t, const py::object& grad) {
+                      t.set_grad(grad.is_none() ? nullptr : require_tensor(grad, "grad"));
+                    })
+      .def_property_readonly("grad_fn",
+                             [](const Tensor& t) -> std::shared_ptr<runtime::GradNode> {
+                               return t.is_leaf() ? nullptr : t.operand().edge.node;
+                             })
+      .def_property("data", &Tensor::detach, [](Tensor& t, const py::object& data) {
+        t.set_data(require_tensor(data, "data")->value());
+      });
+}
+
+void bind_methods(py::class_<Tensor, TensorRef>& cls) {
+  cls.def("numel", [](const Tensor& t) { return t.type().num_elements(); })
+      .def("detach", &Tensor::detach)
+      .def("requires_grad_",
+           [](TensorRef self, bool on) {
+             if (self->requires_grad() != on) runtime::process_state().module_version.fetch_add(1);
+             self->set_requires_grad(on);
+             return self;
+           },
+           py::arg("requires_grad") = true)
+      .def("retain_grad", &Tensor::retain_grad)
+      .def("_register_hook", [](Tensor& t, const py::object& hook) {
+        return t.add_hook(hook_of(hook));
+      })
+      .def("_remove_hook", &Tensor::remove_hook)
+      .def("assign_",
+           [](TensorRef self, const py::object& value) {
+             const TensorRef source = require_tensor(value, "assign_: the value");
+             runtime::Variable variable = source->operand();
+             runtime::Recorder* recorder = runtime::thread_state().recorder;
+             if (recorder != nullptr) {
+               variable.value.id = recorder->value_of(source);
+               variable.value.trace = recorder->id();
+               variable.value.buffer = nullptr;
+               variable.tracks = source->requires_grad();
+               variable.edge = {};
+             }
+             self->assign(std::move(variable));
+             return self;
+           })
+      .def("backward", &backward, py::arg("gradient") = py::none(),
+           py::arg("retain_graph") = py::none(), py::arg("create_graph") = false,
+           py::arg("inputs") = py::none());
+}
+
+}  // namespace
+
+void bind_tensor(py::module_& m) {
+  py::class_<runtime::GradNode, std::shared_ptr<runtime::GradNode>>(
+      m, "GradNode", "A node of the gradient tape.")
+      .def("name", &runtime::GradNode::name)
+      .def("__repr__", [](const runtime::GradNode& node) { return "<" + node.name() + ">"; })
+      .def_property_readonly("next_functions", [](const runtime::GradNode& node) {
+        py::tuple result(node.next().size());
+        for (size_t i = 0; i < node.next().size(); ++i) {
+          result[i] = py::make_tuple(node.next()[i].node, node.next()[i].index);
+        }
+        return result;
+      });
+  py::class_<Tensor, TensorRef> cls(m, "Tensor", py::dynamic_attr(),
+                                    "A dense array of one element type on one device.");
+  cls.def(py::init([](const py::object& data, bool requires_grad) {
+            TensorRef made = require_tensor(data, "Tensor: data")->detach();
+            made->set_requires_grad(requires_grad);
+            return made;
+          }),
+          py::arg("data"), py::arg("requires_grad") = false,
+          "A leaf that shares the cell of ``data``.");
+  bind_properties(cls);
+  bind_methods(cls);
+}
+
+}  // namespace lucid::bindings

@@ -1,0 +1,86 @@
+#include "compile/entry.h"
+
+#include <utility>
+
+#include "runtime/process.h"
+
+namespace lucid::compile {
+namespace {
+
+bool fits(const ArgumentSpec& spec, const runtime::Tensor& tensor) {
+  return spec.type == tensor.type() && spec.device == tensor.device() &&
+         spec.requires_grad == tensor.requires_grad();
+}
+
+}  // namespace
+
+std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments) {
+  std::vector<ArgumentSpec> specs;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const runtime::Tensor& tensor = *arguments[i];
+    ArgumentSpec spec{tensor.type(), tensor.device(), tensor.requires_grad(), -1};
+    for (size_t j = 0; j < i && spec.same_as < 0; ++j) {
+      if (arguments[j]->cell() == tensor.cell()) spec.same_as = static_cast<int>(j);
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+StepEntry::StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
+                     std::vector<TensorRef> captures)
+    : step_(std::move(step)),
+      arguments_(std::move(arguments)),
+      capture_specs_(describe(captures)),
+      captures_(std::make_shared<const std::vector<TensorRef>>(std::move(captures))),
+      modes_(modes()),
+      module_version_(runtime::process_state().module_version.load()) {
+  for (const TensorRef& capture : *captures_) {
+    captures_detached_.push_back(capture->is_detached() && !capture->requires_grad());
+  }
+}
+
+StepEntry::Modes StepEntry::modes() {
+  return {runtime::thread_state().grad_enabled, runtime::process_state().default_dtype.load()};
+}
+
+bool StepEntry::accepts(std::span<const TensorRef> arguments) const {
+  if (arguments.size() != arguments_.size() || modes() != modes_) return false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!fits(arguments_[i], *arguments[i])) return false;
+    int same_as = -1;
+    for (size_t j = 0; j < i && same_as < 0; ++j) {
+      if (arguments[j]->cell() == arguments[i]->cell()) same_as = static_cast<int>(j);
+    }
+    if (same_as != arguments_[i].same_as) return false;
+  }
+  return true;
+}
+
+TensorRef StepEntry::try_run(std::span<const TensorRef> arguments) {
+  const uint64_t version = runtime::process_state().module_version.load(std::memory_order_relaxed);
+  if (version != module_version_.load(std::memory_order_relaxed)) return nullptr;
+  if (!accepts(arguments)) return nullptr;
+  std::shared_ptr<const std::vector<TensorRef>> captures;
+  {
+    const std::scoped_lock lock(mutex_);
+    captures = captures_;
+  }
+  return step_->run(arguments, *captures);
+}
+
+bool StepEntry::rebind(std::vector<TensorRef> captures) {
+  if (captures.size() != capture_specs_.size()) return false;
+  for (size_t i = 0; i < captures.size(); ++i) {
+    if (captures_detached_[i]) captures[i] = captures[i]->detach();
+  }
+  const std::vector<ArgumentSpec> found = describe(captures);
+  if (found != capture_specs_) return false;
+  const uint64_t version = runtime::process_state().module_version.load();
+  const std::scoped_lock lock(mutex_);
+  captures_ = std::make_shared<const std::vector<TensorRef>>(std::move(captures));
+  module_version_ = version;
+  return true;
+}
+
+}  // namespace lucid::compile

@@ -1,0 +1,65 @@
+// StepEntry: a compiled step bound to its captured tensors, with the guard that a call must pass.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compile/step.h"
+
+namespace lucid::compile {
+
+/// What a call's argument must be.
+struct ArgumentSpec {
+  ir::ValueType type;
+  Device device = Device::kCpu;
+  bool requires_grad = false;
+  int same_as = -1;  ///< place of an earlier argument that is the same tensor, or -1
+
+  bool operator==(const ArgumentSpec&) const = default;
+};
+
+/// Specs of the arguments of a call.
+std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments);
+
+class StepEntry {
+ public:
+  /// Specs of the tensors that the trace captured, and process modes, are taken now.
+  StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
+            std::vector<TensorRef> captures);
+
+  /// Runs if the arguments, the modes and the modules' version are those of the binding; null
+  /// otherwise. O(arguments), whatever the number of parameters.
+  TensorRef try_run(std::span<const TensorRef> arguments);
+
+  /// True if the arguments and modes fit, whatever the modules' version.
+  bool accepts(std::span<const TensorRef> arguments) const;
+
+  /// Binds the tensors that the captures' paths lead to now; false if one has another type,
+  /// device or requires_grad than the trace saw.
+  bool rebind(std::vector<TensorRef> captures);
+
+  const std::shared_ptr<CompiledStep>& step() const { return step_; }
+
+ private:
+  struct Modes {
+    bool grad_enabled;
+    DType default_dtype;
+    bool operator==(const Modes&) const = default;
+  };
+  static Modes modes();
+
+  std::shared_ptr<CompiledStep> step_;
+  std::vector<ArgumentSpec> arguments_;
+  std::vector<ArgumentSpec> capture_specs_;
+  std::vector<bool> captures_detached_;  ///< read without history: the trace saw a detach()
+  std::shared_ptr<const std::vector<TensorRef>> captures_;  // swapped whole by rebind
+  Modes modes_;
+  std::atomic<uint64_t> module_version_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace lucid::compile

@@ -1,0 +1,121 @@
+#include "compile/pipeline.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <list>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "passes/passes.h"
+#include "runtime/process.h"
+#include "support/errors.h"
+
+namespace lucid::compile {
+namespace {
+
+constexpr size_t kMaxEntries = 256;
+
+// Least recently used entries go first; a running executable is kept alive by its runner.
+class Cache {
+ public:
+  CompiledRef find(const std::string& key) {
+    const std::scoped_lock lock(mutex_);
+    const auto it = by_key_.find(key);
+    if (it == by_key_.end()) {
+      ++misses_;
+      return nullptr;
+    }
+    ++hits_;
+    entries_.splice(entries_.begin(), entries_, it->second);
+    return it->second->second;
+  }
+
+  void insert(const std::string& key, CompiledRef compiled) {
+    const std::scoped_lock lock(mutex_);
+    if (by_key_.contains(key)) return;
+    entries_.emplace_front(key, std::move(compiled));
+    by_key_.emplace(key, entries_.begin());
+    if (entries_.size() <= kMaxEntries) return;
+    by_key_.erase(entries_.back().first);
+    entries_.pop_back();
+  }
+
+  CacheInfo info() {
+    const std::scoped_lock lock(mutex_);
+    return {static_cast<int64_t>(entries_.size()), hits_, misses_,
+            static_cast<int64_t>(kMaxEntries)};
+  }
+
+  void clear() {
+    const std::scoped_lock lock(mutex_);
+    by_key_.clear();
+    entries_.clear();
+  }
+
+ private:
+  using Entries = std::list<std::pair<std::string, CompiledRef>>;
+  std::mutex mutex_;
+  Entries entries_;
+  std::unordered_map<std::string, Entries::iterator> by_key_;
+  int64_t hits_ = 0;
+  int64_t misses_ = 0;
+};
+
+Cache& cache() {
+  static Cache instance;
+  return instance;
+}
+
+// Writes LUCID_DUMP_IR/NN-pass.ir, if the variable is set.
+class Dumper {
+ public:
+  Dumper() {
+    const char* folder = std::getenv("LUCID_DUMP_IR");
+    if (folder != nullptr && *folder != '\0') folder_ = folder;
+  }
+
+  void write(std::string_view pass, const ir::Graph& graph) {
+    if (folder_.empty()) return;
+    std::filesystem::create_directories(folder_);
+    char number[8];
+    std::snprintf(number, sizeof(number), "%02d-", next_++);
+    const std::filesystem::path path = folder_ / (number + std::string(pass) + ".ir");
+    std::ofstream file(path);
+    file << ir::to_string(graph);
+    if (file.good()) return;
+    throw Error(ErrorKind::kUser, "LUCID_DUMP_IR: cannot write " + path.string());
+  }
+
+ private:
+  std::filesystem::path folder_;
+  int next_ = 0;
+};
+
+}  // namespace
+
+CompiledRef compile_graph(ir::Graph graph, Device device) {
+  std::string key(name(device));
+  key += ir::structure_key(graph);
+  if (CompiledRef known = cache().find(key)) return known;
+  Dumper dumper;
+  dumper.write("traced", graph);
+  auto compiled = std::make_shared<Compiled>();
+  compiled->graph =
+      passes::run_pipeline(std::move(graph), [&](std::string_view pass, const ir::Graph& after) {
+        dumper.write(pass, after);
+      });
+  compiled->executable = backends::backend_for(device).compile(compiled->graph);
+  runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
+  cache().insert(key, compiled);
+  return compiled;
+}
+
+CacheInfo cache_info() { return cache().info(); }
+
+void clear_cache() { cache().clear(); }
+
+}  // namespace lucid::compile

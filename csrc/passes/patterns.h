@@ -1,0 +1,24 @@
+// The rewrites that know operations by name; the only place among the passes that may.
+#pragma once
+
+#include <optional>
+
+#include "ir/graph.h"
+
+namespace lucid::passes {
+
+/// The value of `graph` that equals the only output of `node` bit for bit, if there is one: the
+/// operand of detach, of a reshape to its own shape, of a product with 1, ... `node` has inputs
+/// of `graph`; `type` is its output's.
+std::optional<ir::ValueId> equal_operand(const ir::Graph& graph, const ir::Node& node,
+                                         const ir::ValueType& type);
+
+/// A node that makes the same bits from an earlier value (reshape of a reshape, permute of a
+/// permute), if there is one.
+std::optional<ir::Node> shorter(const ir::Graph& graph, const ir::Node& node);
+
+/// The `full` node that makes the same constant, if all operands are constants.
+std::optional<ir::Node> folded(const ir::Graph& graph, const ir::Node& node,
+                               const ir::ValueType& type);
+
+}  // namespace lucid::passes

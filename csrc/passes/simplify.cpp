@@ -1,0 +1,36 @@
+#include <utility>
+
+#include "passes/passes.h"
+#include "passes/patterns.h"
+#include "passes/rewrite.h"
+
+namespace lucid::passes {
+
+ir::Graph simplify(const ir::Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const ir::Node& node : graph.nodes()) {
+    ir::Node renamed = rewriter.renamed(node);
+    while (auto simpler = shorter(rewriter.graph(), renamed)) renamed = *std::move(simpler);
+    const ir::ValueType& type = graph.type(node.outputs.front());
+    const auto equal = equal_operand(rewriter.graph(), renamed, type);
+    if (equal) {
+      rewriter.replace(node.outputs.front(), *equal);
+      continue;
+    }
+    rewriter.append(node, std::move(renamed));
+  }
+  return std::move(rewriter).finish();
+}
+
+ir::Graph fold_constants(const ir::Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const ir::Node& node : graph.nodes()) {
+    ir::Node renamed = rewriter.renamed(node);
+    const ir::ValueType& type = graph.type(node.outputs.front());
+    auto constant = folded(rewriter.graph(), renamed, type);
+    rewriter.append(node, constant ? *std::move(constant) : std::move(renamed));
+  }
+  return std::move(rewriter).finish();
+}
+
+}  // namespace lucid::passes

@@ -1,0 +1,194 @@
+#include "planner/plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "support/errors.h"
+
+namespace lucid::planner {
+namespace {
+
+// One block of arena memory, needed while nodes [first, last] run.
+struct Block {
+  int64_t size_bytes = 0;
+  int first = 0;
+  int last = 0;
+  int64_t offset_bytes = 0;
+};
+
+// More than any address space; sums of two such sizes do not overflow.
+constexpr int64_t kMaxArenaBytes = int64_t{1} << 56;
+
+[[noreturn]] void fail_too_large() {
+  throw Error(ErrorKind::kOutOfMemory, "plan: the graph's values need 2^56 bytes or more");
+}
+
+int64_t aligned(int64_t bytes) {
+  if (bytes > kMaxArenaBytes) fail_too_large();
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Offsets by "largest first, lowest gap that is free during the block's life"
+// (Pisarchyk and Lee 2020, arXiv:2001.03288, greedy by size). Returns the arena's size.
+int64_t place_blocks(std::vector<Block>& blocks) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t lhs, size_t rhs) {
+    return blocks[lhs].size_bytes > blocks[rhs].size_bytes;
+  });
+  std::vector<Block> placed;  // by offset; copies, so that the scan below reads memory in order
+  int64_t arena_bytes = 0;
+  for (const size_t i : order) {
+    Block& block = blocks[i];
+    if (block.size_bytes == 0) continue;
+    int64_t offset = 0;
+    for (const Block& other : placed) {
+      if (other.last < block.first || block.last < other.first) continue;
+      if (offset + block.size_bytes <= other.offset_bytes) break;
+      offset = std::max(offset, other.offset_bytes + other.size_bytes);
+    }
+    if (offset > kMaxArenaBytes - block.size_bytes) fail_too_large();
+    block.offset_bytes = offset;
+    arena_bytes = std::max(arena_bytes, offset + block.size_bytes);
+    const auto later = std::ranges::upper_bound(placed, offset, {}, &Block::offset_bytes);
+    placed.insert(later, block);
+  }
+  return arena_bytes;
+}
+
+class Planner {
+ public:
+  Planner(const ir::Graph& graph, std::span<const int64_t> scratch_sizes)
+      : graph_(graph),
+        scratch_sizes_(scratch_sizes),
+        roots_(graph.num_values()),
+        last_use_(graph.num_values(), -1),
+        kinds_(graph.num_values()),
+        blocks_of_(graph.num_values()) {}
+
+  Plan run() {
+    find_roots();
+    find_last_uses();
+    claim_outputs();
+    make_blocks();
+    result_.arena_bytes = place_blocks(blocks_);
+    write_places();
+    return std::move(result_);
+  }
+
+ private:
+  uint32_t root(ir::ValueId id) const { return roots_[index(id)]; }
+
+  // A value with the bytes of another (reshape) lives where that one does.
+  void find_roots() {
+    std::iota(roots_.begin(), roots_.end(), 0u);
+    for (const ir::Node& node : graph_.nodes()) {
+      if (!node.op->is(ir::kAlias)) continue;
+      roots_[index(node.outputs.front())] = root(node.in(0));
+    }
+  }
+
+  void find_last_uses() {
+    const auto& nodes = graph_.nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (const auto& input : nodes[i].inputs) {
+        if (input) last_use_[root(*input)] = static_cast<int>(i);
+      }
+    }
+  }
+
+  // Inputs stay where they are. The first graph output of a root is written in place; a second
+  // one, or one that is an input, is copied at the end.
+  void claim_outputs() {
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      kinds_[index(graph_.inputs()[i].value)] =
+          Place{PlaceKind::kInput, static_cast<uint32_t>(i), 0};
+    }
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      const ir::ValueId output = graph_.outputs()[i];
+      std::optional<Place>& kind = kinds_[root(output)];
+      if (kind) {
+        result_.copies.push_back({output, static_cast<uint32_t>(i)});
+        continue;
+      }
+      kind = Place{PlaceKind::kOutput, static_cast<uint32_t>(i), 0};
+    }
+  }
+
+  // The block of a dying first operand, if the node may overwrite it.
+  std::optional<size_t> reusable_block(const ir::Node& node, int place) const {
+    if (!node.op->is(ir::kInPlace) || !node.has(0)) return std::nullopt;
+    const uint32_t operand = root(node.in(0));
+    const ir::ValueType& output = graph_.type(node.outputs.front());
+    const ir::ValueType& input = graph_.type(node.in(0));
+    if (kinds_[operand] || last_use_[operand] != place) return std::nullopt;
+    if (input.dtype != output.dtype || input.size_bytes() != output.size_bytes()) {
+      return std::nullopt;
+    }
+    for (size_t i = 1; i < node.inputs.size(); ++i) {
+      // A second read of the memory, other than element by element, would see overwritten ones.
+      const bool reads_again = node.inputs[i] && root(*node.inputs[i]) == operand;
+      const bool same_elements =
+          node.op->is(ir::kElementwise) && reads_again && graph_.type(*node.inputs[i]) == input;
+      if (reads_again && !same_elements) return std::nullopt;
+    }
+    return blocks_of_[operand];
+  }
+
+  void make_blocks() {
+    const auto& nodes = graph_.nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const int place = static_cast<int>(i);
+      for (size_t j = 0; j < nodes[i].outputs.size(); ++j) {
+        const ir::ValueId output = nodes[i].outputs[j];
+        const uint32_t value = index(output);
+        if (root(output) != value || kinds_[value]) continue;
+        const int last = std::max(last_use_[value], place);
+        const auto reused = j == 0 ? reusable_block(nodes[i], place) : std::nullopt;
+        if (reused) {
+          blocks_[*reused].last = last;
+          blocks_of_[value] = reused;
+          continue;
+        }
+        blocks_of_[value] = blocks_.size();
+        blocks_.push_back({aligned(graph_.type(output).size_bytes()), place, last, 0});
+      }
+      scratch_blocks_.push_back(blocks_.size());
+      blocks_.push_back({aligned(scratch_sizes_[i]), place, place, 0});
+    }
+  }
+
+  void write_places() {
+    for (size_t value = 0; value < graph_.num_values(); ++value) {
+      const uint32_t source = roots_[value];
+      if (kinds_[source]) {
+        result_.places.push_back(*kinds_[source]);
+        continue;
+      }
+      const int64_t offset = blocks_of_[source] ? blocks_[*blocks_of_[source]].offset_bytes : 0;
+      result_.places.push_back({PlaceKind::kArena, 0, offset});
+    }
+    for (const size_t block : scratch_blocks_) {
+      result_.scratch_offsets.push_back(blocks_[block].offset_bytes);
+    }
+  }
+
+  const ir::Graph& graph_;
+  std::span<const int64_t> scratch_sizes_;
+  std::vector<uint32_t> roots_;
+  std::vector<int> last_use_;                  // by root: last node that reads it, or -1
+  std::vector<std::optional<Place>> kinds_;    // by root: inputs and outputs
+  std::vector<std::optional<size_t>> blocks_of_;  // by root: arena values
+  std::vector<size_t> scratch_blocks_;
+  std::vector<Block> blocks_;
+  Plan result_;
+};
+
+}  // namespace
+
+Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
+  return Planner(graph, scratch_sizes).run();
+}
+
+}  // namespace lucid::planner

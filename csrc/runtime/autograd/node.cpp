@@ -1,0 +1,109 @@
+#include "runtime/autograd/node.h"
+
+#include <atomic>
+#include <utility>
+
+#include "autodiff/autodiff.h"
+#include "runtime/autograd/eager_builder.h"
+#include "runtime/process.h"
+#include "support/errors.h"
+
+namespace lucid::runtime {
+namespace {
+
+std::atomic<uint64_t> next_sequence{1};
+
+bool is_read(uint32_t mask, size_t place) { return place >= 32 || (mask >> place & 1u) != 0; }
+
+// The type without the contents.
+Value type_only(const Value& value) { return {.type = value.type, .device = value.device}; }
+
+}  // namespace
+
+GradNode::GradNode(std::vector<Edge> next)
+    : next_(std::move(next)), sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+
+GradNode::~GradNode() {
+  thread_local std::vector<std::shared_ptr<GradNode>> pending;
+  thread_local bool is_draining = false;
+  for (Edge& edge : next_) {
+    if (edge.node != nullptr) pending.push_back(std::move(edge.node));
+  }
+  if (is_draining) return;
+  is_draining = true;
+  while (!pending.empty()) {
+    const std::shared_ptr<GradNode> node = std::move(pending.back());
+    pending.pop_back();
+  }
+  is_draining = false;
+}
+
+Gradients Accumulator::apply(const Gradients&, const BackwardMode&) {
+  throw Error(ErrorKind::kInternal, "a leaf's accumulator is not applied");
+}
+
+OpNode::OpNode(const ir::Op& op, const ir::Attrs& attrs,
+               const std::vector<std::optional<Variable>>& inputs, std::vector<Edge> next,
+               const std::vector<Value>& outputs)
+    : GradNode(std::move(next)), op_(op), attrs_(attrs), num_outputs_(outputs.size()) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) {
+      inputs_.emplace_back();
+    } else if (is_read(op.vjp_reads_inputs, i)) {
+      inputs_.push_back(inputs[i]);
+    } else {
+      inputs_.push_back(Variable{.value = type_only(inputs[i]->value)});
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    outputs_.push_back(is_read(op.vjp_reads_outputs, i) ? outputs[i] : type_only(outputs[i]));
+  }
+}
+
+std::string OpNode::name() const { return std::string(op_.name) + "_backward"; }
+
+Gradients OpNode::apply(const Gradients& grads, const BackwardMode& mode) {
+  if (is_released_) fail_released();
+  const GradMode grad_mode(mode.create_graph);
+  EagerBuilder builder;
+  ir::Node node{.op = &op_,
+                .inputs = {},
+                .outputs = {},
+                .attrs = attrs_,
+                .location = nullptr,
+                .stop_gradient = false};
+  std::vector<bool> wanted;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    node.inputs.push_back(inputs_[i] ? std::optional(builder.add(*inputs_[i])) : std::nullopt);
+    wanted.push_back(static_cast<bool>(next_[i]));
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    Variable output{.value = outputs_[i]};
+    output.edge = {shared_from_this(), static_cast<uint32_t>(i)};
+    node.outputs.push_back(builder.add(std::move(output)));
+  }
+  ir::Grads output_grads;
+  for (const auto& grad : grads) {
+    output_grads.push_back(grad ? std::optional(builder.add(*grad)) : std::nullopt);
+  }
+  const ir::Grads found = autodiff::apply_vjp(builder, node, output_grads, wanted);
+  Gradients result(inputs_.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] && wanted[i]) result[i] = builder.variable(*found[i]);
+  }
+  return result;
+}
+
+void OpNode::release() {
+  inputs_.clear();
+  outputs_.clear();
+  is_released_ = true;
+}
+
+void fail_released() {
+  throw Error(ErrorKind::kAutograd,
+              "backward: the saved values were freed by an earlier backward; pass "
+              "retain_graph=True to that one to go through the same graph again");
+}
+
+}  // namespace lucid::runtime

@@ -1,0 +1,271 @@
+#include "runtime/trace/recorder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "autodiff/autodiff.h"
+#include "autodiff/graph_builder.h"
+#include "ops/registry.h"
+#include "runtime/process.h"
+#include "support/errors.h"
+
+namespace lucid::runtime {
+namespace {
+
+std::atomic<TraceId> next_trace{1};
+
+ir::LocationRef caller() {
+  const Host* host = process_state().host;
+  return host == nullptr ? nullptr : host->caller();
+}
+
+std::string at(const ir::LocationRef& location) {
+  if (location == nullptr) return "";
+  return "\n  at " + location->file + ":" + std::to_string(location->line);
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorKind::kTrace, what + at(caller()));
+}
+
+bool is_tracked(const Operand& operand) {
+  if (const auto* tensor = std::get_if<TensorRef>(&operand)) return (*tensor)->requires_grad();
+  if (const auto* variable = std::get_if<Variable>(&operand)) return variable->requires_grad();
+  return false;
+}
+
+}  // namespace
+
+Recorder::Recorder() : id_(next_trace.fetch_add(1)) {
+  if (thread_state().recorder != nullptr) {
+    fail("a compiled step was called inside the trace of another; call its model instead");
+  }
+  thread_state().recorder = this;
+}
+
+Recorder::~Recorder() {
+  restore();
+  if (thread_state().recorder == this) thread_state().recorder = nullptr;
+}
+
+TensorRef Recorder::argument(const TensorRef& source) {
+  const ir::ValueType& type = source->value().type;
+  const ir::ValueId value = trace_.graph.add_input(ir::Role::kArgument, type);
+  const int place = static_cast<int>(trace_.arguments.size());
+  trace_.arguments.push_back(value);
+  Variable variable{.value = {.type = type, .device = source->device(), .trace = id_, .id = value}};
+  variable.tracks = source->requires_grad();
+  if (variable.tracks) trace_.targets.push_back({.argument = place, .value = value});
+  proxies_.push_back(make_tensor(std::move(variable)));
+  return proxies_.back();
+}
+
+Device Recorder::device_of(std::span<const Operand> operands) {
+  for (const Operand& operand : operands) {
+    if (const auto* tensor = std::get_if<TensorRef>(&operand)) return (*tensor)->device();
+    if (const auto* variable = std::get_if<Variable>(&operand)) return variable->value.device;
+  }
+  return Device::kCpu;
+}
+
+ir::ValueId Recorder::value_of(const Variable& variable, const ir::Op& op) const {
+  if (variable.value.trace == id_) return variable.value.id;
+  if (variable.value.is_symbolic()) {
+    fail(std::string(op.name) + ": an operand belongs to a trace that has ended");
+  }
+  fail(std::string(op.name) + ": a value without a tensor cannot be captured");
+}
+
+ir::ValueId Recorder::value_of(const TensorRef& tensor) {
+  const Variable& variable = tensor->variable();
+  if (!variable.value.is_symbolic()) return capture(tensor);
+  if (variable.value.trace != id_) fail("a tensor of a trace that has ended was used");
+  const bool hides_history = tensor->is_detached() && variable.tracks;
+  if (!hides_history) {
+    const bool is_written_leaf = tensor->requires_grad() && !variable.requires_grad();
+    if (is_written_leaf) {
+      // A leaf that the trace changed: gradients of its new value are the leaf's.
+      const int place = static_cast<int>(trace_.captures.size());
+      const bool is_known = std::ranges::any_of(trace_.targets, [&](const GradTarget& target) {
+        return target.value == variable.value.id;
+      });
+      if (!is_known) {
+        const ir::ValueId input =
+            trace_.graph.add_input(ir::Role::kParameter, variable.value.type);
+        trace_.captures.push_back({tensor, input});
+        trace_.targets.push_back({.capture = place, .value = variable.value.id});
+      }
+    }
+    return variable.value.id;
+  }
+  autodiff::GraphBuilder builder(trace_.graph);
+  return builder.op("detach", {variable.value.id});
+}
+
+ir::ValueId Recorder::capture(const TensorRef& tensor) {
+  const bool tracked = tensor->requires_grad();
+  const void* key = tracked ? static_cast<const void*>(tensor.get())
+                            : static_cast<const void*>(tensor->cell().get());
+  const auto known = captured_.find(key);
+  if (known != captured_.end()) return known->second;
+  const ir::Role role = tracked && tensor->is_leaf() ? ir::Role::kParameter : ir::Role::kCaptured;
+  const ir::ValueId value = trace_.graph.add_input(role, tensor->value().type);
+  const int place = static_cast<int>(trace_.captures.size());
+  trace_.captures.push_back({tensor, value});
+  if (tracked) trace_.targets.push_back({.capture = place, .value = value});
+  captured_.emplace(key, value);
+  return value;
+}
+
+ir::ValueId Recorder::value_of(const GeneratorRef& generator, int64_t counters, ir::Attrs& attrs,
+                               const ir::Op& op) {
+  auto draw = std::ranges::find(trace_.draws, generator, &Draw::generator);
+  if (draw == trace_.draws.end()) {
+    const ir::ValueId value =
+        trace_.graph.add_input(ir::Role::kRandom, {DType::kInt64, Shape{2}});
+    trace_.draws.push_back({generator, value, 0});
+    draw = trace_.draws.end() - 1;
+  }
+  attrs[static_cast<size_t>(op.attr_index("offset"))] = draw->counters;
+  draw->counters += counters;
+  return draw->value;
+}
+
+std::vector<Variable> Recorder::record(const ir::Op& op, std::span<const Operand> operands,
+                                       ir::Attrs attrs) {
+  const ir::LocationRef location = caller();
+  ir::Node node{.op = &op,
+                .inputs = {},
+                .outputs = {},
+                .attrs = {},
+                .location = location,
+                .stop_gradient = !thread_state().grad_enabled};
+  std::vector<std::optional<ir::ValueType>> types;
+  const GeneratorRef* generator = nullptr;
+  for (const Operand& operand : operands) {
+    std::optional<ir::ValueId> value;
+    if (const auto* tensor = std::get_if<TensorRef>(&operand)) value = value_of(*tensor);
+    if (const auto* variable = std::get_if<Variable>(&operand)) value = value_of(*variable, op);
+    if (const auto* source = std::get_if<GeneratorRef>(&operand)) generator = source;
+    node.inputs.push_back(value);
+    types.push_back(value ? std::optional(trace_.graph.type(*value)) : std::nullopt);
+  }
+  if (generator != nullptr) types.back() = ir::ValueType{DType::kInt64, Shape{2}};
+  const ir::ValueTypes outputs = ir::infer(op, types, attrs, location);
+  if (generator != nullptr) {
+    const int64_t counters = counters_of(outputs.front().num_elements());
+    node.inputs.back() = value_of(*generator, counters, attrs, op);
+  }
+  node.attrs = std::move(attrs);
+  const bool tracks = thread_state().grad_enabled && std::ranges::any_of(operands, is_tracked);
+  const Device device = device_of(operands);
+  const std::vector<ir::ValueId> made = trace_.graph.add_node(std::move(node), outputs);
+  std::vector<Variable> result;
+  for (size_t i = 0; i < made.size(); ++i) {
+    Variable variable{
+        .value = {.type = outputs[i], .device = device, .trace = id_, .id = made[i]}};
+    const bool differentiable = (op.nondifferentiable_outputs >> i & 1u) == 0;
+    variable.tracks = tracks && differentiable && is_floating(outputs[i].dtype);
+    result.push_back(std::move(variable));
+  }
+  return result;
+}
+
+std::vector<TensorRef> Recorder::grad(std::span<const TensorRef> roots,
+                                      std::span<const TensorRef> seeds,
+                                      std::span<const TensorRef> inputs, bool allow_unused) {
+  std::vector<ir::ValueId> root_values;
+  std::vector<ir::ValueId> seed_values;
+  autodiff::GraphBuilder builder(trace_.graph);
+  builder.set_location(caller());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    root_values.push_back(value_of(roots[i]));
+    if (seeds[i] == nullptr && roots[i]->type().num_elements() != 1) {
+      fail("grad: a gradient can be implied only for one element: the tensor has shape " +
+           to_string(roots[i]->type().shape) + "; reduce it to a scalar or pass grad_outputs=");
+    }
+    seed_values.push_back(seeds[i] != nullptr ? value_of(seeds[i])
+                                              : builder.full_like(1.0, root_values.back()));
+  }
+  std::vector<ir::ValueId> targets;
+  for (const TensorRef& input : inputs) targets.push_back(value_of(input));
+  const ir::Grads grads = autodiff::differentiate(trace_.graph, root_values, seed_values, targets);
+  std::vector<TensorRef> result;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i] && !allow_unused) {
+      fail("grad: input " + std::to_string(i) +
+           " is not part of the graph; pass allow_unused=True to get None for it");
+    }
+    if (!grads[i]) {
+      result.push_back(nullptr);
+      continue;
+    }
+    Variable variable{.value = {.type = trace_.graph.type(*grads[i]),
+                                .device = inputs[i]->device(),
+                                .trace = id_,
+                                .id = *grads[i]}};
+    variable.tracks = true;
+    result.push_back(make_tensor(std::move(variable)));
+  }
+  return result;
+}
+
+void Recorder::note_write(const TensorRef& tensor) {
+  const std::shared_ptr<Cell>& cell = tensor->cell();
+  if (cell->variable.value.trace == id_) {
+    const bool is_proxy = std::ranges::find(proxies_, tensor) != proxies_.end();
+    if (!is_proxy && !thread_state().grad_enabled && cell->variable.tracks) {
+      fail("an intermediate tensor that needs a gradient was changed in place under no_grad; "
+           "use an ordinary operation, or leave no_grad");
+    }
+    return;
+  }
+  touched_.push_back({cell, tensor, cell->variable});
+}
+
+void Recorder::note_refresh(const std::shared_ptr<Cell>& cell) {
+  if (!cell->variable.value.is_symbolic()) touched_.push_back({cell, nullptr, cell->variable});
+}
+
+void Recorder::collect_writes() {
+  for (const Touched& touched : touched_) {
+    if (touched.tensor == nullptr || touched.cell->view != nullptr) continue;
+    const Variable& now = touched.cell->variable;
+    if (now.value.trace != id_) continue;
+    if (now.tracks) {
+      fail("a tensor that outlives the step was given a value that needs a gradient; write it "
+           "under no_grad or from a detached value");
+    }
+    trace_.writes.push_back({.tensor = touched.tensor, .value = now.value.id});
+  }
+  for (size_t i = 0; i < proxies_.size(); ++i) {
+    const Variable& now = proxies_[i]->variable();
+    if (now.value.id == trace_.arguments[i]) continue;
+    if (now.tracks) {
+      fail("argument " + std::to_string(i) +
+           " of the step was changed in place by a value that needs a gradient; clone it first");
+    }
+    trace_.writes.push_back({.argument = static_cast<int>(i), .value = now.value.id});
+  }
+}
+
+void Recorder::restore() {
+  if (is_restored_) return;
+  is_restored_ = true;
+  for (auto touched = touched_.rbegin(); touched != touched_.rend(); ++touched) {
+    touched->cell->variable = touched->before;
+    ++touched->cell->version;
+    if (touched->cell->view != nullptr) touched->cell->view->taken_version = ~uint64_t{0};
+  }
+}
+
+Trace Recorder::finish(std::span<const TensorRef> results) {
+  for (const TensorRef& result : results) trace_.results.push_back(value_of(result));
+  collect_writes();
+  restore();
+  thread_state().recorder = nullptr;
+  return std::move(trace_);
+}
+
+}  // namespace lucid::runtime

@@ -1,0 +1,110 @@
+// Recorder: while it is on, dispatch records operations into a graph instead of running them.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/graph.h"
+#include "runtime/dispatch/dispatch.h"
+#include "runtime/generator.h"
+#include "runtime/tensor/tensor.h"
+
+namespace lucid::runtime {
+
+/// An outside tensor that the trace read: an input of the graph, fetched at each run.
+struct Capture {
+  TensorRef tensor{};
+  ir::ValueId value{};
+};
+
+/// An outside tensor that the trace wrote: its new value is an output, written back after a run.
+struct StateWrite {
+  int argument = -1;  ///< place of the argument that was written, or -1
+  TensorRef tensor{};  ///< the outside tensor otherwise
+  ir::ValueId value{};
+};
+
+/// A generator that the trace drew from.
+struct Draw {
+  GeneratorRef generator;
+  ir::ValueId value{};
+  int64_t counters = 0;  ///< counters of one run
+};
+
+/// A value whose gradient belongs to an argument or a captured tensor.
+struct GradTarget {
+  int argument = -1;
+  int capture = -1;
+  ir::ValueId value{};
+};
+
+/// What one trace found.
+struct Trace {
+  ir::Graph graph;
+  std::vector<ir::ValueId> results;
+  std::vector<ir::ValueId> arguments;
+  std::vector<Capture> captures;
+  std::vector<StateWrite> writes;
+  std::vector<Draw> draws;
+  std::vector<GradTarget> targets;
+};
+
+class Recorder {
+ public:
+  /// Becomes the thread's recorder. Throws TraceError inside another trace.
+  Recorder();
+  /// Puts back every outside cell that the trace changed.
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  TraceId id() const { return id_; }
+
+  /// The symbolic stand-in of the next argument.
+  TensorRef argument(const TensorRef& source);
+
+  /// Records a call. Called by dispatch; operands are promoted already.
+  std::vector<Variable> record(const ir::Op& op, std::span<const Operand> operands,
+                               ir::Attrs attrs);
+
+  /// Gradients of recorded values, as recorded values: autograd.grad inside a trace.
+  std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
+                              std::span<const TensorRef> inputs, bool allow_unused);
+
+  /// A cell is about to get a new value; `tensor` owns it.
+  void note_write(const TensorRef& tensor);
+  /// A view's cell is about to be taken again.
+  void note_refresh(const std::shared_ptr<Cell>& cell);
+  /// The recorded value of an operand: captures an outside tensor.
+  ir::ValueId value_of(const TensorRef& tensor);
+
+  /// Ends the trace; `results` are values of the graph or outside tensors.
+  Trace finish(std::span<const TensorRef> results);
+
+ private:
+  struct Touched {
+    std::shared_ptr<Cell> cell;
+    TensorRef tensor;  ///< null for a view that was only taken again
+    Variable before;
+  };
+
+  ir::ValueId value_of(const Variable& variable, const ir::Op& op) const;
+  ir::ValueId value_of(const GeneratorRef& generator, int64_t counters, ir::Attrs& attrs,
+                       const ir::Op& op);
+  ir::ValueId capture(const TensorRef& tensor);
+  void collect_writes();
+  void restore();
+  static Device device_of(std::span<const Operand> operands);
+
+  TraceId id_;
+  Trace trace_;
+  std::vector<TensorRef> proxies_;
+  std::vector<Touched> touched_;
+  std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
+  bool is_restored_ = false;
+};
+
+}  // namespace lucid::runtime

@@ -1,0 +1,6 @@
+"""Compiling whole training steps."""
+
+from lucid.compile.process import cache_info, clear_cache, counters
+from lucid.compile.step import FallbackWarning, Step, make_step
+
+__all__ = ["FallbackWarning", "Step", "cache_info", "clear_cache", "counters", "make_step"]

@@ -1,0 +1,219 @@
+"""What a step can reach: functions, modules and tensors, and the paths that lead to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lucid._C import Tensor
+from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
+from lucid.nn.modules.module import Module
+
+__all__ = ["Place", "Reach", "Watched", "plain_attributes", "restorer"]
+
+# Dictionaries of a module that are no plain attributes.
+_STRUCTURE = ("_parameters", "_buffers", "_modules")
+
+
+def plain_attributes(module: Module) -> dict[str, Any]:
+    """The attributes of a module that are neither parameters, buffers nor modules."""
+    return {k: v for k, v in module.__dict__.items() if k not in _STRUCTURE}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """One place that holds a value: a key of a mapping, an item, a closure cell, an attribute."""
+
+    holder: Any
+    key: Any
+    kind: str  # "item", "cell" or "attribute"
+    name: str  # for messages
+
+    def get(self) -> Any:
+        """The value there now; ``Place`` itself where there is none."""
+        try:
+            if self.kind == "cell":
+                return self.holder.cell_contents
+            if self.kind == "attribute":
+                return getattr(self.holder, self.key)
+            return self.holder[self.key]
+        except (LookupError, ValueError, AttributeError):
+            return Place
+
+    def put(self, value: Any) -> None:
+        """Put a value there."""
+        if self.kind == "cell":
+            self.holder.cell_contents = value
+        elif self.kind == "attribute":
+            setattr(self.holder, self.key, value)
+        else:
+            self.holder[self.key] = value
+
+
+def _is_ours(function: types.FunctionType) -> bool:
+    module = function.__globals__.get("__name__", "")
+    return module == "lucid" or module.startswith("lucid.")
+
+
+def _names_read(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_read(constant)
+
+
+class Reach:
+    """Walks from the model and the loss function through all that they can read.
+
+    ``modules``: every module found. ``places``: the closure cells, globals, defaults and class
+    attributes that plain functions read: nothing counts their changes, so they are compared at
+    each call. ``tensors``: by cell, the places that lead to a tensor.
+    """
+
+    def __init__(self, *roots: Any) -> None:
+        self.modules: list[Module] = []
+        self.places: list[Place] = []
+        self.tensors: dict[int, list[Place]] = {}
+        self._seen: dict[int, Any] = {}
+        for root in roots:
+            self._walk(root, MAX_DEPTH + 1)
+
+    def _enter(self, value: Any) -> bool:
+        """True the first time; keeps the value alive so that its id stays its own."""
+        if id(value) in self._seen:
+            return False
+        self._seen[id(value)] = value
+        return True
+
+    def _walk(self, value: Any, depth: int) -> None:
+        if isinstance(value, Module):
+            self._walk_module(value)
+        elif isinstance(value, types.FunctionType):
+            self._walk_function(value)
+        elif isinstance(value, types.MethodType):
+            self._walk(value.__self__, depth)
+            self._walk(value.__func__, depth)
+        elif isinstance(value, functools.partial):
+            self._walk(value.func, depth)
+            self._walk(value.args, depth)
+            self._walk(value.keywords, depth)
+        elif depth > 0 and self._enter(value):
+            self._walk_contents(value, depth)
+
+    def _walk_contents(self, value: Any, depth: int) -> None:
+        if isinstance(value, (list, tuple, dict)) and len(value) > MAX_ITEMS:
+            return
+        if isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                self._look(Place(value, i, "item", f"[{i}]"), item, depth - 1)
+        elif isinstance(value, dict):
+            for key, item in list(value.items()):
+                self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
+        elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
+            for key, item in list(vars(value).items()):
+                self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
+            call = getattr(type(value), "__call__", None)
+            if isinstance(call, types.FunctionType):
+                self._walk(call, depth)
+
+    def _look(self, place: Place, value: Any, depth: int) -> None:
+        if isinstance(value, Tensor):
+            self.tensors.setdefault(value._cell_id, []).append(place)
+            return
+        self._walk(value, depth)
+
+    def _watch(self, place: Place, value: Any) -> None:
+        self.places.append(place)
+        self._look(place, value, MAX_DEPTH)
+
+    def _walk_module(self, module: Module) -> None:
+        if not self._enter(module):
+            return
+        self.modules.append(module)
+        for name in _STRUCTURE:
+            entries = module.__dict__.get(name, {})
+            for key, value in list(entries.items()):
+                if value is not None:
+                    self._look(Place(entries, key, "item", f".{key}"), value, MAX_DEPTH)
+        for key, value in plain_attributes(module).items():
+            self._look(Place(module.__dict__, key, "item", f".{key}"), value, MAX_DEPTH)
+        for cls in type(module).__mro__:
+            if cls.__module__ == "lucid" or cls.__module__.startswith("lucid.") or cls is object:
+                continue
+            if self._enter(cls):
+                self._walk_class(cls)
+
+    def _walk_class(self, cls: type) -> None:
+        for key, value in list(vars(cls).items()):
+            if isinstance(value, (staticmethod, classmethod)):
+                value = value.__func__
+            if isinstance(value, types.FunctionType):
+                self._walk_function(value)
+            elif not key.startswith("__"):
+                self._watch(Place(cls, key, "attribute", f"{cls.__name__}.{key}"), value)
+
+    def _walk_function(self, function: types.FunctionType) -> None:
+        if _is_ours(function) or not self._enter(function):
+            return
+        code = function.__code__
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            place = Place(cell, None, "cell", name)
+            value = place.get()
+            if value is not Place:
+                self._watch(place, value)
+        for name in dict.fromkeys(_names_read(code)):
+            if name in function.__globals__:
+                place = Place(function.__globals__, name, "item", name)
+                self._watch(place, place.get())
+        for key in ("__defaults__", "__kwdefaults__"):
+            value = getattr(function, key)
+            if value is not None:
+                self._watch(Place(function, key, "attribute", f"{code.co_name}.{key}"), value)
+
+
+class Watched:
+    """A place and what stood there when the step was traced."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._meaning = freeze(place.get())
+        self.take()
+
+    def take(self) -> None:
+        """Take the place as it is now for what :meth:`holds` compares with."""
+        value = self.place.get()
+        self._value = value
+        self._contents = None
+        if is_container(value) or isinstance(value, tuple):
+            self._contents = freeze(value, tensors_by_identity=True)
+
+    def holds(self) -> bool:
+        """True while the place holds the same, down to the tensors in it."""
+        value = self.place.get()
+        if self._contents is not None:
+            return bool(freeze(value, tensors_by_identity=True) == self._contents)
+        return value is self._value or (
+            not isinstance(value, Tensor) and bool(freeze(value) == self._meaning)
+        )
+
+    def means_the_same(self) -> bool:
+        """True while the trace stands: tensors may have been replaced, they are fetched anew."""
+        return bool(freeze(self.place.get()) == self._meaning)
+
+
+def restorer(values: list[Any]) -> Callable[[], None]:
+    """A function that puts the contents of lists and dicts back as they are now."""
+    lists = [(v, list(v)) for v in values if isinstance(v, list)]
+    dicts = [(v, dict(v)) for v in values if isinstance(v, dict)]
+
+    def restore() -> None:
+        for target, items in lists:
+            target[:] = items
+        for mapping, pairs in dicts:
+            mapping.clear()
+            mapping.update(pairs)
+
+    return restore

@@ -1,0 +1,181 @@
+"""One trace of ``loss_fn(model(x), *extra)`` on symbolic tensors, and what it may not do."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from lucid import _C
+from lucid._C import Tensor
+from lucid.compile.freeze import freeze, is_container
+from lucid.compile.reach import Reach, plain_attributes, restorer
+from lucid.compile.signature import Signature
+from lucid.compile.tree import Structure, flatten, unflatten
+from lucid.nn.modules import module as module_file
+from lucid.nn.modules.module import Module
+
+__all__ = ["Traced", "check_loss", "check_output", "trace_step"]
+
+
+class Traced:
+    """A compiled signature: the entry of the core and the signature that guards it."""
+
+    def __init__(self, entry: _C.StepEntry, signature: Signature, num_targets: int) -> None:
+        self.entry = entry
+        self.signature = signature
+        self.num_targets = num_targets
+
+
+def check_output(output: Any) -> None:
+    """Refuse a model's result without any tensor."""
+    leaves: list[Tensor] = []
+    try:
+        flatten(output, "output", leaves)
+    except _C.ArgumentTypeError:
+        return  # an object of the user's own; the loss function knows what to do with it
+    if not leaves:
+        raise _C.ArgumentTypeError(
+            f"make_step: the model returned no tensor: got {type(output).__name__}; "
+            "return the tensor that the loss function takes"
+        )
+
+
+def check_loss(loss: Any) -> Tensor:
+    """Refuse a loss that is not one floating element."""
+    if not isinstance(loss, Tensor):
+        raise _C.ArgumentTypeError(
+            f"make_step: the loss function must return one Tensor: got {type(loss).__name__}; "
+            "add the parts up to one loss"
+        )
+    if loss.numel() != 1:
+        raise _C.ShapeError(
+            f"make_step: the loss must have one element: got shape {loss.shape}; "
+            "reduce it with .mean() or .sum()"
+        )
+    if not loss.dtype.is_floating_point:
+        raise _C.DtypeError(
+            f"make_step: the loss must be floating: got {loss.dtype.name}; convert it with .float()"
+        )
+    return loss
+
+
+class _OutsideState:
+    """Attributes, containers and foreign generators as they were before a trace."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._attributes = [(m, dict(plain_attributes(m))) for m in reach.modules]
+        self._frozen = [
+            {k: freeze(v, True) for k, v in attributes.items()}
+            for _, attributes in self._attributes
+        ]
+        self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
+        containers = [v for _, attributes in self._attributes for v in attributes.values()]
+        containers += [value for _, value, _ in self._places]
+        self._restore_containers = restorer([v for v in containers if is_container(v)])
+        self._random = random.getstate()
+        self._numpy = numpy.random.get_state(legacy=False)
+
+    def difference(self) -> str | None:
+        """What the trace changed outside of tensors, or None."""
+        for (module, _), frozen in zip(self._attributes, self._frozen):
+            now = {k: freeze(v, True) for k, v in plain_attributes(module).items()}
+            for key in {**frozen, **now}:
+                if frozen.get(key) != now.get(key):
+                    return f"attribute {type(module).__name__}.{key}"
+        for place, _, before in self._places:
+            if freeze(place.get(), True) != before:
+                return f"variable {place.name}"
+        if random.getstate() != self._random:
+            return "Python's random generator"
+        state = numpy.random.get_state(legacy=False)
+        if repr(state) != repr(self._numpy):
+            return "NumPy's random generator"
+        return None
+
+    def restore(self) -> None:
+        """Put everything back."""
+        self._restore_containers()
+        for module, attributes in self._attributes:
+            for key in [k for k in plain_attributes(module) if k not in attributes]:
+                del module.__dict__[key]
+            module.__dict__.update(attributes)
+        for place, value, _ in self._places:
+            if place.get() is not value:
+                place.put(value)
+        random.setstate(self._random)
+        numpy.random.set_state(self._numpy)
+
+
+def trace_step(
+    model: Module,
+    loss_fn: Callable[..., Any],
+    structures: list[Structure],
+    leaves: list[Tensor],
+) -> Traced:
+    """Trace and compile one signature.
+
+    Raises: TraceError for what a trace cannot carry; whatever the user's own code raises. The
+        model, its buffers, its attributes and the generators are then as before.
+    """
+    reach = Reach(model, loss_fn)
+    before = _OutsideState(reach)
+    called: dict[int, Module] = {}
+    thread = threading.get_ident()
+
+    def observer(module: Module) -> None:
+        if threading.get_ident() == thread:
+            called.setdefault(id(module), module)
+
+    recorder = _C.Recorder()
+    module_file._call_observers.append(observer)
+    try:
+        trace = _record(recorder, model, loss_fn, structures, leaves)
+        changed = before.difference()
+        if changed is not None:
+            raise _C.TraceError(
+                f"make_step: the step changed {changed}, which a compiled run would not repeat; "
+                "keep such state in a registered buffer, or compute it outside of the step"
+            )
+    except BaseException:
+        before.restore()
+        raise
+    finally:
+        recorder.cancel()
+        module_file._call_observers.remove(observer)
+    num_targets = trace.num_targets
+    unknown = [m for m in called.values() if all(m is not r for r in reach.modules)]
+    if unknown:
+        raise _C.TraceError(
+            f"make_step: a module {type(unknown[0]).__name__} was called that no attribute, "
+            "closure or global leads to; make it an attribute of the model"
+        )
+    signature = Signature(reach, list(called.values()), trace.captures)
+    entry = _C.compile_step(trace, leaves)
+    return Traced(entry, signature, num_targets)
+
+
+def _record(
+    recorder: _C.Recorder,
+    model: Module,
+    loss_fn: Callable[..., Any],
+    structures: list[Structure],
+    leaves: list[Tensor],
+) -> _C.Trace:
+    proxies: dict[int, Tensor] = {}
+    stand_ins = []
+    for leaf in leaves:
+        known = proxies.get(leaf._cell_id)
+        stand_in = recorder.argument(leaf)
+        stand_ins.append(known if known is not None else stand_in)
+        proxies.setdefault(leaf._cell_id, stand_in)
+    remaining = iter(stand_ins)
+    arguments = [unflatten(s, lambda: next(remaining)) for s in structures]
+    output = model(arguments[0])
+    check_output(output)
+    loss = check_loss(loss_fn(output, *arguments[1:]))
+    return recorder.finish(loss)

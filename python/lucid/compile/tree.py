@@ -1,0 +1,72 @@
+"""Trees of tensors: flattening the arguments of a step and building them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from lucid import _C
+from lucid._C import Tensor
+
+__all__ = ["Structure", "flatten", "unflatten"]
+
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple or dict.
+
+    ``value`` is the static value, the keys of a dict, or the class of a named tuple.
+    """
+
+    kind: str
+    value: Any = None
+    children: tuple[Structure, ...] = ()
+
+
+_LEAF = Structure("leaf")
+
+
+def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
+    """Append the tensors of ``value`` to ``leaves`` and return its structure.
+
+    Raises: ArgumentTypeError for a NumPy array or an object that is no container.
+    """
+    if isinstance(value, Tensor):
+        leaves.append(value)
+        return _LEAF
+    if isinstance(value, _SCALARS):
+        return Structure("static", (type(value), repr(value), value))
+    if isinstance(value, (list, tuple)):
+        children = tuple(flatten(v, f"{what}[{i}]", leaves) for i, v in enumerate(value))
+        if isinstance(value, list):
+            return Structure("list", None, children)
+        is_named = hasattr(value, "_fields")
+        return Structure("namedtuple" if is_named else "tuple", type(value), children)
+    if isinstance(value, dict):
+        children = tuple(flatten(v, f"{what}[{k!r}]", leaves) for k, v in value.items())
+        return Structure("dict", tuple(value), children)
+    kind = "NumPy array" if isinstance(value, numpy.ndarray) else type(value).__name__
+    raise _C.ArgumentTypeError(
+        f"step: {what} must be a Tensor, a number or a list, tuple or dict of them: got {kind}; "
+        "convert it with lucid.tensor or lucid.from_numpy"
+    )
+
+
+def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:
+    """Build the tree again, with ``next_leaf()`` for each tensor in order."""
+    kind = structure.kind
+    if kind == "leaf":
+        return next_leaf()
+    if kind == "static":
+        return structure.value[2]
+    children = [unflatten(child, next_leaf) for child in structure.children]
+    if kind == "dict":
+        return dict(zip(structure.value, children))
+    if kind == "namedtuple":
+        return structure.value(*children)
+    return children if kind == "list" else tuple(children)

@@ -1,0 +1,299 @@
+"""Optimizer: parameter groups, state and the loop over parameters.
+
+A subclass says what one update computes as a pure function of tensors and numbers (``update``),
+and which numbers belong to it at this step (``_prepare``); the loop here puts the results back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from lucid import _C
+from lucid import functions as fn
+from lucid._C import Tensor
+from lucid.autograd import enable_grad, no_grad
+from lucid.nn.parameter import clear_grad
+
+ParamsLike = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Group = dict[str, Any]
+
+
+class Prepared(NamedTuple):
+    """What one parameter's update takes besides the parameter and its gradient."""
+
+    #: State tensors by name, in the order in which they are saved.
+    tensors: dict[str, Tensor]
+    #: Numbers that may change from step to step, computed on the host in double precision.
+    scalars: dict[str, float]
+    #: Choices that select another arithmetic (flags, terms left out); rarely change.
+    options: Mapping[str, Hashable]
+
+
+#: New parameter and new state tensors.
+Updated = tuple[Tensor, dict[str, Tensor]]
+
+
+class Optimizer:
+    """Base class of the optimizers.
+
+    Args:
+        params: tensors, (name, tensor) pairs, or dicts with "params" and options of their own.
+        defaults: options of groups that do not give their own.
+
+    Raises: UserError for no parameters, ArgumentTypeError for something else than tensors.
+    """
+
+    param_groups: list[Group]
+    state: defaultdict[Tensor, dict[str, Any]]
+    defaults: dict[str, Any]
+
+    def __init__(self, params: ParamsLike, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise _C.ArgumentTypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                "but got a Tensor; put it into a list"
+            )
+        self.defaults = defaults
+        self.state = defaultdict(dict)
+        self.param_groups = []
+        entries = list(params)
+        if len(entries) == 0:
+            raise _C.UserError("optimizer got an empty parameter list")
+        groups: list[Any] = entries if isinstance(entries[0], dict) else [{"params": entries}]
+        for group in groups:
+            self.add_param_group(group)
+
+    # ------------------------------------------------------------ groups
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with options of their own.
+
+        Args:
+            param_group: "params" (a tensor, tensors or (name, tensor) pairs) and options;
+                missing options take their defaults.
+
+        Raises: UserError if a parameter is in a group already or is not a leaf.
+        """
+        if not isinstance(param_group, dict):
+            raise _C.ArgumentTypeError(
+                f"param_group must be a dict, but got {type(param_group).__name__}"
+            )
+        group = dict(param_group)
+        given = group["params"]
+        if isinstance(given, set):
+            raise _C.ArgumentTypeError(
+                "optimizer parameters need to be organized in ordered collections, "
+                "but the order of a set is undefined; use a list instead"
+            )
+        entries = [given] if isinstance(given, Tensor) else list(given)
+        if entries and isinstance(entries[0], tuple):
+            group["param_names"] = [name for name, _ in entries]
+            entries = [param for _, param in entries]
+        self._check_params(entries)
+        group["params"] = entries
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self.param_groups.append(group)
+
+    def _check_params(self, params: list[Any]) -> None:
+        known = {id(param) for group in self.param_groups for param in group["params"]}
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise _C.ArgumentTypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(param).__name__}"
+                )
+            if not param.is_leaf:
+                raise _C.UserError("can't optimize a non-leaf Tensor")
+            if id(param) in known:
+                raise _C.UserError("some parameters appear in more than one parameter group")
+            known.add(id(param))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop every parameter's gradient, or put zeros into it."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                clear_grad(param, set_to_none)
+
+    # ------------------------------------------------------------ the update
+
+    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
+        """Advance the step count in ``state`` and gather what ``update`` takes."""
+        raise _C.UnsupportedError(f"{type(self).__name__}: _prepare is not defined")
+
+    @staticmethod
+    def update(
+        parameter: Tensor,
+        gradient: Tensor,
+        tensors: dict[str, Tensor],
+        scalars: Mapping[str, float],
+        options: Mapping[str, Hashable],
+    ) -> Updated:
+        """The new parameter and state; a pure function that keeps nothing."""
+        raise _C.UnsupportedError("update is not defined")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: computes the loss anew and calls ``backward``; run first if given.
+
+        Returns: what the closure returned, else None.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        self._update_one(param, group)
+        return loss
+
+    def _update_one(self, param: Tensor, group: Group) -> None:
+        state = self.state[param]
+        prepared = self._prepare(param, group, state)
+        gradient = param.grad
+        assert gradient is not None
+        value, tensors = self.update(param, gradient, *prepared)
+        param.assign_(value)
+        for name, tensor in tensors.items():
+            known = state.get(name)
+            if known is None:
+                state[name] = tensor
+            else:
+                known.assign_(tensor)
+
+    # ------------------------------------------------------------ saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """State and groups in PyTorch's format, with parameters named by their number.
+
+        Returns: {"state": {number: {name: value}}, "param_groups": [{..., "params": numbers}]}.
+        """
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers.setdefault(id(param), len(numbers))
+            packed = {name: value for name, value in group.items() if name != "params"}
+            packed["params"] = [numbers[id(param)] for param in group["params"]]
+            groups.append(packed)
+        state = {numbers[id(param)]: dict(values) for param, values in self.state.items()}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` gave; tensors are copied to the parameters' dtype.
+
+        Raises: UserError if groups or their sizes differ; then nothing has been changed.
+        """
+        saved = [dict(group) for group in state_dict["param_groups"]]
+        if len(saved) != len(self.param_groups):
+            raise _C.UserError("loaded state dict has a different number of parameter groups")
+        for old, new in zip(self.param_groups, saved, strict=True):
+            if len(old["params"]) != len(new["params"]):
+                raise _C.UserError(
+                    "loaded state dict contains a parameter group that doesn't match the size of "
+                    "optimizer's group"
+                )
+        by_number = {
+            number: param
+            for old, new in zip(self.param_groups, saved, strict=True)
+            for number, param in zip(new["params"], old["params"], strict=True)
+        }
+        self.state = defaultdict(dict)
+        for number, values in state_dict["state"].items():
+            param = by_number.get(number)
+            if param is not None:
+                self.state[param] = {
+                    name: _load_value(name, value, param) for name, value in values.items()
+                }
+        for old, new in zip(self.param_groups, saved, strict=True):
+            params = old["params"]
+            old.update(copy.deepcopy({k: v for k, v in new.items() if k != "params"}))
+            old["params"] = params
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for index, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {index}")
+            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _load_value(name: str, value: Any, param: Tensor) -> Any:
+    """One entry of a saved state: the step count as a number, tensors in the parameter's dtype."""
+    if not isinstance(value, Tensor):
+        return copy.deepcopy(value)
+    if name in ("step", "mu_product"):
+        return value.item()
+    value = value.detach().clone()
+    if value.is_floating_point() and value.dtype != param.dtype:
+        value = value.to(param.dtype)
+    return value if value.device == param.device else value.to(param.device)
+
+
+# ---------------------------------------------------------------- shared by the subclasses
+
+
+def require(is_valid: bool, name: str, value: object) -> None:
+    """Raise UserError in PyTorch's words unless ``is_valid``."""
+    if not is_valid:
+        raise _C.UserError(f"Invalid {name}: {value}")
+
+
+def check_betas(betas: tuple[float, float]) -> None:
+    """Raise UserError unless both are in [0, 1)."""
+    for index, beta in enumerate(betas):
+        require(0.0 <= beta < 1.0, f"beta parameter at index {index}", beta)
+
+
+def check_common(lr: float, eps: float, weight_decay: float) -> None:
+    """Raise UserError for a negative learning rate, eps or weight decay."""
+    require(lr >= 0.0, "learning rate", lr)
+    require(eps >= 0.0, "epsilon value", eps)
+    require(weight_decay >= 0.0, "weight_decay value", weight_decay)
+
+
+def refuse_differentiable(name: str, differentiable: bool) -> None:
+    """Raise UnsupportedError if the update shall be differentiated."""
+    if differentiable:
+        raise _C.UnsupportedError(f"{name}: differentiable=True is not supported")
+
+
+def ensure(state: dict[str, Any], param: Tensor, *names: str) -> dict[str, Tensor]:
+    """The named state tensors, zeros in the parameter's shape where they are new."""
+    for name in names:
+        if name not in state:
+            state[name] = fn.zeros_like(param)
+    return {name: state[name] for name in names}
+
+
+def advance(state: dict[str, Any]) -> int:
+    """Count one step; returns the count, 1 at the first."""
+    state["step"] = int(state.get("step", 0)) + 1
+    step: int = state["step"]
+    return step
+
+
+def decayed_gradient(
+    parameter: Tensor,
+    gradient: Tensor,
+    scalars: Mapping[str, float],
+    options: Mapping[str, Hashable],
+) -> Tensor:
+    """The gradient with its sign for ``maximize`` and with the L2 penalty's gradient."""
+    if options["maximize"]:
+        gradient = -gradient
+    if options["has_decay"]:
+        gradient = gradient + parameter * scalars["weight_decay"]
+    return gradient
+
+
+def moved_towards(old: Tensor, new: Tensor, share: float) -> Tensor:
+    """old + share * (new - old)."""
+    return old + (new - old) * share

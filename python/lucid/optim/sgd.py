@@ -1,0 +1,108 @@
+"""Stochastic gradient descent with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from lucid import _C
+from lucid._C import Tensor
+from lucid.optim.optimizer import (
+    Group,
+    Optimizer,
+    ParamsLike,
+    Prepared,
+    Updated,
+    decayed_gradient,
+    refuse_differentiable,
+    require,
+)
+
+
+class SGD(Optimizer):
+    """p <- p - lr * v, v <- momentum * v + (1 - dampening) * g; the first v is g.
+
+    Args:
+        params: see :class:`Optimizer`.
+        lr: learning rate, >= 0.
+        momentum: 0 leaves v out: p <- p - lr * g.
+        dampening: see above. weight_decay: L2 penalty, adds weight_decay * p to g.
+        nesterov: use g + momentum * v in place of v.
+        maximize: ascend instead.
+        foreach, fused: without effect, kept for PyTorch's argument order.
+
+    Raises: UserError for a number out of range.
+    Source: Sutskever and others 2013, ICML, section 2.
+    """
+
+    def __init__(
+        self,
+        params: ParamsLike,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        require(lr >= 0.0, "learning rate", lr)
+        require(momentum >= 0.0, "momentum value", momentum)
+        require(weight_decay >= 0.0, "weight_decay value", weight_decay)
+        refuse_differentiable("SGD", differentiable)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise _C.UserError("Nesterov momentum requires a momentum and zero dampening")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
+        known = state.get("momentum_buffer")
+        tensors = {} if known is None else {"momentum_buffer": known}
+        scalars = {
+            "lr": group["lr"],
+            "momentum": group["momentum"],
+            "intake": 1.0 - group["dampening"],
+            "weight_decay": group["weight_decay"],
+        }
+        options = {
+            "maximize": group["maximize"],
+            "has_decay": group["weight_decay"] != 0,
+            "has_momentum": group["momentum"] != 0,
+            "has_dampening": group["dampening"] != 0,
+            "nesterov": group["nesterov"],
+        }
+        return Prepared(tensors, scalars, options)
+
+    @staticmethod
+    def update(
+        parameter: Tensor,
+        gradient: Tensor,
+        tensors: dict[str, Tensor],
+        scalars: Mapping[str, float],
+        options: Mapping[str, Hashable],
+    ) -> Updated:
+        """See the class; without "momentum_buffer" in ``tensors`` it is the first step."""
+        gradient = decayed_gradient(parameter, gradient, scalars, options)
+        if not options["has_momentum"]:
+            return parameter - gradient * scalars["lr"], {}
+        velocity = tensors.get("momentum_buffer")
+        if velocity is None:
+            velocity = gradient.detach().clone()
+        else:
+            intake = gradient * scalars["intake"] if options["has_dampening"] else gradient
+            velocity = velocity * scalars["momentum"] + intake
+        direction = gradient + velocity * scalars["momentum"] if options["nesterov"] else velocity
+        return parameter - direction * scalars["lr"], {"momentum_buffer": velocity}

@@ -1,0 +1,5 @@
+"""Utilities: data loading."""
+
+from lucid.utils import data
+
+__all__ = ["data"]

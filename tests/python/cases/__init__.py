@@ -1,0 +1,1 @@
+"""Rows of the table of operations, by family."""

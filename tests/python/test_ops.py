@@ -1,0 +1,263 @@
+"""Every row of the table of operations: values, gradients, second derivatives, compiled steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lucid
+import numpy as np
+import pytest
+from cases.case import GENERATOR, Array, OpCase, Sample
+from lucid import Tensor, nn
+from lucid.autograd import grad
+from lucid.compile import counters, make_step
+from op_cases import CASES
+from op_running import (
+    call,
+    check_output,
+    expected_dtypes,
+    is_single,
+    operands,
+    reference,
+    to_bytes,
+    to_numpy,
+)
+
+DIFFERENTIABLE = {name: case for name, case in CASES.items() if case.grad_places()}
+TWICE = {name: case for name, case in DIFFERENTIABLE.items() if case.second}
+# Step of the central differences, and the error that it and rounding leave beside the largest
+# slope: h^2 of the third derivative, and 2^-52 / h.
+STEP = 1e-5
+SLOPE_TOLERANCE = 1e-7
+# So many elements of each input are checked; more would cost time only.
+MAX_CHECKED = 24
+
+
+def rows(cases: dict[str, OpCase]) -> Any:
+    return pytest.mark.parametrize("case", cases.values(), ids=cases.keys())
+
+
+def check_forward(case: OpCase, wide: bool) -> None:
+    inputs = operands(case, wide)
+    outputs = call(case, inputs, wide)
+    dtypes = expected_dtypes(case, len(outputs), wide)
+    tolerance = case.tolerance
+    if wide and tolerance:
+        tolerance *= 1e-7
+    is_elementwise = lucid._C.op_info(case.op)["is_elementwise"]
+    expected = reference(case, inputs) if case.numpy else (None,) * len(outputs)
+    assert len(outputs) == len(expected)
+    for got, value, dtype in zip(outputs, expected, dtypes, strict=True):
+        if value is not None:
+            check_output(got, value, dtype, tolerance, is_elementwise)
+
+
+@rows(CASES)
+def test_values_equal_numpy(case: OpCase) -> None:
+    check_forward(case, wide=False)
+    if is_single(case):
+        check_forward(case, wide=True)
+
+
+def some_elements(array: Array) -> list[tuple[int, ...]]:
+    """All places, or a fixed choice of them."""
+    places = list(np.ndindex(*array.shape))
+    if len(places) <= MAX_CHECKED:
+        return places
+    chosen = np.random.default_rng(len(places)).choice(len(places), MAX_CHECKED, replace=False)
+    return [places[i] for i in chosen]
+
+
+def check_slopes(
+    function: Callable[[list[Array]], float], at: Sequence[Array], slopes: Sequence[Array]
+) -> None:
+    """Compares slopes of a function of arrays with its central differences."""
+    for place, (array, slope) in enumerate(zip(at, slopes, strict=True)):
+        measured = {}
+        for element in some_elements(array):
+            moved = []
+            for sign in (1, -1):
+                arrays = [a.copy() for a in at]
+                arrays[place][element] += sign * STEP
+                moved.append(function(arrays))
+            measured[element] = (moved[0] - moved[1]) / (2 * STEP)
+        found = np.asarray([slope[element] for element in measured])
+        wanted = np.asarray(list(measured.values()))
+        scale = max(1.0, np.max(np.abs(wanted), initial=0.0))
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=SLOPE_TOLERANCE * scale, err_msg=f"input {place}"
+        )
+
+
+class Derivative:
+    """A row in float64 as a function of the inputs that are differentiated."""
+
+    def __init__(self, case: OpCase) -> None:
+        self.case = case
+        self.places = case.grad_places()
+        self.inputs = operands(case, wide=True)
+        self.at = [to_numpy(self.inputs[i]) for i in self.places]
+        self.random = np.random.default_rng(7)
+
+    def leaves(self, arrays: Sequence[Array], requires_grad: bool) -> list[Tensor]:
+        made = [lucid.tensor(a) for a in arrays]
+        return [t.requires_grad_(requires_grad) for t in made]
+
+    def outputs(self, leaves: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs that depend on the leaves; without gradients, all of a floating dtype."""
+        inputs = list(self.inputs)
+        for place, leaf in zip(self.places, leaves, strict=True):
+            inputs[place] = leaf
+        return list(call(self.case, inputs, wide=True))
+
+    def weights(self, outputs: Sequence[Tensor]) -> list[Array]:
+        return [self.random.standard_normal(tuple(o.shape)) for o in outputs]
+
+    def gradients(
+        self, leaves: list[Tensor], weights: list[Tensor], which: list[int], **options: Any
+    ) -> list[Tensor | None]:
+        outputs = self.outputs(leaves)
+        chosen = [outputs[i] for i in which]
+        return list(grad(chosen, leaves, weights, allow_unused=True, **options))
+
+
+def arrays_of(tensors: Sequence[Tensor | None], like: Sequence[Array]) -> list[Array]:
+    return [
+        np.zeros_like(a) if t is None else to_numpy(t) for t, a in zip(tensors, like, strict=True)
+    ]
+
+
+@rows(DIFFERENTIABLE)
+def test_gradients_equal_differences(case: OpCase) -> None:
+    row = Derivative(case)
+    leaves = row.leaves(row.at, True)
+    outputs = row.outputs(leaves)
+    which = [i for i, o in enumerate(outputs) if o.requires_grad]
+    assert which
+    weights = row.weights([outputs[i] for i in which])
+
+    def total(arrays: list[Array]) -> float:
+        values = row.outputs(row.leaves(arrays, False))
+        return sum(
+            float(np.sum(to_numpy(values[i]) * w)) for i, w in zip(which, weights, strict=True)
+        )
+
+    slopes = row.gradients(leaves, [lucid.tensor(w) for w in weights], which)
+    for slope, leaf in zip(slopes, leaves, strict=True):
+        assert slope is None or (slope.dtype, slope.shape) == (leaf.dtype, leaf.shape)
+    check_slopes(total, row.at, arrays_of(slopes, row.at))
+
+
+@rows(TWICE)
+def test_second_derivatives_equal_differences(case: OpCase) -> None:
+    row = Derivative(case)
+    leaves = row.leaves(row.at, True)
+    outputs = row.outputs(leaves)
+    which = [i for i, o in enumerate(outputs) if o.requires_grad]
+    weights = row.weights([outputs[i] for i in which])
+    count = len(leaves)
+    directions = [row.random.standard_normal(a.shape) for a in row.at]
+
+    def total(arrays: list[Array]) -> float:
+        moved = row.leaves(arrays[:count], True)
+        slopes = row.gradients(moved, row.leaves(arrays[count:], False), which)
+        return sum(
+            float(np.sum(s * d)) for s, d in zip(arrays_of(slopes, row.at), directions, strict=True)
+        )
+
+    weight_leaves = row.leaves(weights, True)
+    slopes = row.gradients(leaves, weight_leaves, which, create_graph=True)
+    pairs = [(s, lucid.tensor(d)) for s, d in zip(slopes, directions, strict=True) if s is not None]
+    curved = [(s, d) for s, d in pairs if s.requires_grad]
+    at = [*row.at, *weights]
+    second: list[Tensor | None] = [None] * len(at)
+    if curved:
+        roots, seeds = zip(*curved, strict=True)
+        second = list(grad(roots, [*leaves, *weight_leaves], seeds, allow_unused=True))
+    check_slopes(total, at, arrays_of(second, at))
+
+
+class RowModule(nn.Module):
+    """A row as a model: floating inputs and the weights of the outputs are parameters.
+
+    The gradient of a weight is the output itself, so that equal gradients mean equal outputs.
+    """
+
+    def __init__(self, case: OpCase) -> None:
+        super().__init__()
+        self.case = case
+        self.rest: list[Tensor] = []
+        inputs = operands(case)
+        for place, (source, value) in enumerate(zip(case.inputs, inputs, strict=True)):
+            if isinstance(source, Sample) and source.is_floating:
+                setattr(self, f"input{place}", nn.Parameter(value))
+            elif isinstance(value, Tensor):
+                self.rest.append(value)
+        random = np.random.default_rng(3)
+        for place, output in enumerate(call(case, inputs)):
+            weight = lucid.tensor(random.standard_normal(tuple(output.shape)))
+            dtype = output.dtype if output.dtype.is_floating_point else lucid.float32
+            setattr(self, f"weight{place}", nn.Parameter(weight.to(dtype)))
+        # A step needs a tensor as its input.
+        self.rest = self.rest or [lucid.zeros(1)]
+
+    def forward(self, rest: list[Tensor]) -> Tensor:
+        inputs: list[Any] = []
+        given = iter(rest)
+        for place, (source, value) in enumerate(
+            zip(self.case.inputs, operands_of(self.case), strict=True)
+        ):
+            if isinstance(source, Sample):
+                value = getattr(self, f"input{place}") if source.is_floating else next(given)
+            inputs.append(value)
+        total = lucid.zeros((), dtype=lucid.float64)
+        for place, output in enumerate(call(self.case, inputs)):
+            weight = getattr(self, f"weight{place}")
+            weighted = output.to(weight.dtype) * weight
+            total = total + lucid.sum(weighted).to(lucid.float64)
+        return total
+
+
+def operands_of(case: OpCase) -> list[Any]:
+    """The inputs that are no tensors, in their places."""
+    random = lucid.default_generator
+    return [
+        None if isinstance(s, Sample) else s if s is None or isinstance(s, int | float) else random
+        for s in case.inputs
+    ]
+
+
+def results(model: RowModule, run: Callable[[list[Tensor]], Tensor]) -> tuple[Any, Any]:
+    """Bytes of the loss and of every gradient of one step, and what the step counted."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    lucid.manual_seed(GENERATOR.seed)
+    before = counters()
+    loss = run(model.rest)
+    loss.backward()
+    after = counters()
+    changes = {name: after[name] - before[name] for name in after}
+    return [to_bytes(loss), *[to_bytes(p.grad) for p in model.parameters()]], changes
+
+
+def without_comments(text: str) -> str:
+    return "\n".join(line.split("  #")[0].rstrip() for line in text.splitlines())
+
+
+@rows(CASES)
+def test_compiled_equals_eager(case: OpCase) -> None:
+    model = RowModule(case)
+    step = make_step(model, lambda y: y, fallback="error")
+    expected, _ = results(model, model)
+    cold, _ = results(model, step)
+    assert cold == expected
+    warm, counted = results(model, step)
+    assert warm == expected
+    assert counted["executable_runs"] == 1
+    assert counted["eager_dispatches"] == 0
+    assert counted["compilations"] == 0
+    text = step.graph_dump()
+    printed = lucid._C.parse_graph(text)
+    assert lucid._C.parse_graph(printed) == printed
+    assert without_comments(text) == without_comments(printed)
