@@ -25,7 +25,7 @@ def draw(results: list[dict[str, Any]], title: str, file: str) -> None:
         usual = [r["over_lucid_step"]["median"] for r in rows]
         bars = axes.bar(places, quick, width, label=name)
         axes.scatter(places, usual, s=12, facecolor="white", edgecolor="black", zorder=3)
-        axes.bar_label(bars, fmt="%.2g", fontsize=7)
+        axes.bar_label(bars, fmt="%.2g", fontsize=7, padding=4)
     axes.axhline(1, color="black", lw=0.8)
     axes.set_yscale("log")
     centre = 0.4 - width / 2

@@ -99,8 +99,10 @@ class Remote:
         return answer
 
     def _fail(self, what: str) -> None:
-        self._process.kill()
-        code = self._process.wait()
+        try:
+            code: int | str = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = "none yet"
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
         self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -118,7 +119,8 @@ def compare_losses(measured: list[Measured]) -> tuple[str, bool]:
     for (workload, mode), by_name in losses.items():
         low, high = min(by_name.values()), max(by_name.values())
         difference = (high - low) / abs(low)
-        same = difference <= _LOSS_TOLERANCE  # False for nan
+        finite = all(math.isfinite(loss) for loss in by_name.values())
+        same = finite and difference <= _LOSS_TOLERANCE
         agree = agree and same
         verdict = "agree" if same else f"DIFFER: {by_name}"
         lines.append(

@@ -156,6 +156,9 @@ def _measure(
             measured.append(starter.measured(contestant, remote, [*first, call]))
         if remotes:
             _run_bursts(remotes, measured, effort)
+    except WorkerError as error:  # without one, the rounds of the others have no pair
+        failures.append(str(error))
+        measured = []
     finally:
         for remote in remotes:
             remote.close()

@@ -244,6 +244,8 @@ class Parser {
   }
 
   void statement() {
+    skip();
+    const int first_line = line_;
     std::vector<uint32_t> written;
     do written.push_back(id()); while (accept(","));
     expect("=");
@@ -266,7 +268,10 @@ class Parser {
     expect(":");
     ValueTypes types;
     do types.push_back(type()); while (accept(","));
-    if (types.size() != written.size()) fail("as many types as outputs are needed");
+    if (types.size() != written.size()) {
+      line_ = first_line;
+      fail("as many types as outputs are needed");
+    }
     const std::vector<ValueId> made = graph_.add_node(std::move(node), types);
     for (size_t i = 0; i < made.size(); ++i) bind(written[i], made[i]);
   }

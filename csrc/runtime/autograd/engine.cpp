@@ -11,6 +11,7 @@
 #include "runtime/process.h"
 #include "runtime/trace/recorder.h"
 #include "support/errors.h"
+#include "support/pointer_index.h"
 
 namespace lucid::runtime {
 namespace {
@@ -37,6 +38,11 @@ Variable seed_of(const TensorRef& root, const TensorRef& seed) {
 
 // One backward: a heap of tape nodes, newest first, and the gradients that arrived at them.
 class Run {
+  struct LeafSum {
+    std::shared_ptr<Accumulator> accumulator;
+    Variable grad;
+  };
+
  public:
   explicit Run(BackwardMode mode) : mode_(mode) {}
 
@@ -45,7 +51,7 @@ class Run {
       throw Error(ErrorKind::kAutograd,
                   "backward: the tensor does not require a gradient and has no history");
     }
-    contribute(root->operand().edge, seed_of(root, seed));
+    contribute(root->edge(), seed_of(root, seed));
   }
 
   void run() {
@@ -61,15 +67,13 @@ class Run {
 
   /// Adds the finished gradients; nothing here can fail but for memory.
   void accumulate(std::span<const TensorRef> only) {
-    std::vector<std::pair<TensorRef, Variable>> finished;
+    const GradMode grad_mode(mode_.create_graph);
     for (auto& [accumulator, grad] : leaves_) {
       const TensorRef leaf = accumulator->leaf();
       if (leaf == nullptr) continue;
       if (!only.empty() && std::ranges::find(only, leaf) == only.end()) continue;
-      finished.emplace_back(leaf, std::move(grad));
+      leaf->accumulate(std::move(grad));
     }
-    const GradMode grad_mode(mode_.create_graph);
-    for (auto& [leaf, grad] : finished) leaf->accumulate(std::move(grad));
     for (auto& [tensor, grad] : retained_) tensor->accumulate(std::move(grad));
   }
 
@@ -107,13 +111,13 @@ class Run {
   }
 
   void contribute_to_leaf(const Edge& edge, Variable grad) {
-    const auto [it, is_new] = leaf_places_.try_emplace(edge.node.get(), leaves_.size());
+    const auto [place, is_new] = leaf_places_.insert(edge.node.get());
     if (is_new) {
-      leaves_.emplace_back(edge.node, std::move(grad));
+      leaves_.push_back({std::static_pointer_cast<Accumulator>(edge.node), std::move(grad)});
       return;
     }
     static const ir::Op& add = ops::get("add");
-    Variable& sum = leaves_[it->second].second;
+    Variable& sum = leaves_[place].grad;
     sum = dispatch_one(add, {sum, std::move(grad)});
   }
 
@@ -128,9 +132,10 @@ class Run {
     grad = replacement->operand();
   }
 
-  void run_leaf_hooks(const GradNode& accumulator, Variable& grad) {
+  void run_leaf_hooks(const Accumulator& accumulator, Variable& grad) {
     const TensorRef leaf = accumulator.leaf();
     if (leaf == nullptr || leaf->state_if_any() == nullptr) return;
+    if (leaf->state_if_any()->hooks.empty()) return;
     const auto hooks = leaf->state_if_any()->hooks;  // a copy: a hook may remove itself
     for (const auto& [id, hook] : hooks) run_hook(hook, grad);
   }
@@ -149,6 +154,8 @@ class Run {
     if (watched != watched_.end()) watched->second = grads;
     Gradients found = node.apply(grads, mode_);
     if (!mode_.retain_graph && !mode_.create_graph) node.release();
+    leaf_places_.reserve(leaves_.size() + found.size());
+    leaves_.reserve(leaves_.size() + found.size());
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i] && node.next()[i]) contribute(node.next()[i], *std::move(found[i]));
     }
@@ -156,9 +163,9 @@ class Run {
 
  public:
   std::optional<Variable> leaf_grad(const GradNode* accumulator) const {
-    const auto it = leaf_places_.find(accumulator);
-    if (it == leaf_places_.end()) return std::nullopt;
-    return leaves_[it->second].second;
+    const uint32_t place = leaf_places_.find(accumulator);
+    if (place == PointerIndex::kAbsent) return std::nullopt;
+    return leaves_[place].grad;
   }
 
  private:
@@ -166,8 +173,8 @@ class Run {
   std::vector<std::shared_ptr<GradNode>> heap_;
   std::unordered_map<const GradNode*, Gradients> pending_;
   std::unordered_map<const GradNode*, Gradients> watched_;
-  std::unordered_map<const GradNode*, size_t> leaf_places_;
-  std::vector<std::pair<std::shared_ptr<GradNode>, Variable>> leaves_;
+  PointerIndex leaf_places_;
+  std::vector<LeafSum> leaves_;  // in the order of their first contribution
   std::vector<std::pair<TensorRef, Variable>> retained_;
 };
 
@@ -202,7 +209,7 @@ std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const Te
       throw Error(ErrorKind::kAutograd, "grad: an input does not require a gradient; call "
                                         "requires_grad_() on it before it is used");
     }
-    edges.push_back(input->operand().edge);
+    edges.push_back(input->edge());
     if (!edges.back().node->is_accumulator()) run.watch(edges.back());
   }
   for (size_t i = 0; i < roots.size(); ++i) run.add_root(roots[i], seeds[i]);

@@ -20,8 +20,10 @@ Value type_only(const Value& value) { return {.type = value.type, .device = valu
 
 }  // namespace
 
-GradNode::GradNode(std::vector<Edge> next)
-    : next_(std::move(next)), sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+GradNode::GradNode(std::vector<Edge> next, bool is_accumulator)
+    : next_(std::move(next)),
+      sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)),
+      is_accumulator_(is_accumulator) {}
 
 GradNode::~GradNode() {
   thread_local std::vector<std::shared_ptr<GradNode>> pending;

@@ -24,7 +24,7 @@ struct BackwardMode {
 
 class GradNode : public std::enable_shared_from_this<GradNode> {
  public:
-  explicit GradNode(std::vector<Edge> next);
+  explicit GradNode(std::vector<Edge> next, bool is_accumulator = false);
   /// Long chains are taken apart in a loop, not by recursion.
   virtual ~GradNode();
   GradNode(const GradNode&) = delete;
@@ -36,10 +36,8 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
   virtual Gradients apply(const Gradients& grads, const BackwardMode& mode) = 0;
   /// Drops the saved values, in a backward that does not retain the graph.
   virtual void release() {}
-  /// The leaf that an accumulator adds to, or null.
-  virtual TensorRef leaf() const { return nullptr; }
   /// True for the end of the tape at a leaf, also if the leaf is gone.
-  virtual bool is_accumulator() const { return false; }
+  bool is_accumulator() const { return is_accumulator_; }
 
   const std::vector<Edge>& next() const { return next_; }
   /// Order of creation; a backward visits nodes from the newest to the oldest.
@@ -60,17 +58,18 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
 
  private:
   uint64_t sequence_;
+  bool is_accumulator_;
 };
 
 /// The end of the tape at a leaf: the engine adds what arrives to the leaf's gradient.
 class Accumulator final : public GradNode {
  public:
-  explicit Accumulator(std::weak_ptr<Tensor> leaf) : GradNode({}), leaf_(std::move(leaf)) {}
+  explicit Accumulator(std::weak_ptr<Tensor> leaf) : GradNode({}, true), leaf_(std::move(leaf)) {}
   std::string name() const override { return "AccumulateGrad"; }
   size_t num_outputs() const override { return 1; }
   Gradients apply(const Gradients& grads, const BackwardMode& mode) override;
-  TensorRef leaf() const override { return leaf_.lock(); }
-  bool is_accumulator() const override { return true; }
+  /// The leaf; null if it has gone.
+  TensorRef leaf() const { return leaf_.lock(); }
 
  private:
   std::weak_ptr<Tensor> leaf_;

@@ -81,6 +81,11 @@ Variable Tensor::operand() const {
   return result;
 }
 
+Edge Tensor::edge() const {
+  const Edge& history = is_detached_ ? own_edge_ : variable().edge;
+  return requires_grad_ && !history ? accumulator_edge() : history;
+}
+
 bool Tensor::requires_grad() const {
   if (is_detached_) return requires_grad_ || static_cast<bool>(own_edge_);
   return requires_grad_ || variable().requires_grad();

@@ -55,6 +55,9 @@ class Tensor : public std::enable_shared_from_this<Tensor> {
   /// The value as an operand: with the edge that gradients take from here.
   Variable operand() const;
 
+  /// The edge of operand(), without a copy of the value.
+  Edge edge() const;
+
   /// Types never change after construction, so these never take a view again.
   const ir::ValueType& type() const { return cell_->variable.value.type; }
   Device device() const { return cell_->variable.value.device; }

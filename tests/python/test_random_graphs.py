@@ -1,0 +1,89 @@
+"""Random programs: the compiled step equals the eager one bit for bit, loss and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+import pytest
+from lucid.compile import make_step
+from op_running import to_bytes
+from random_programs import Call, Program, ProgramModule, shrink, write_program
+
+NUM_PROGRAMS = 60
+
+
+def results(model: ProgramModule, run: Any, seed: int) -> list[bytes | None]:
+    """Bytes of the loss and of every gradient."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    lucid.manual_seed(seed)
+    loss = run(lucid.zeros(1))
+    loss.backward()
+    return [to_bytes(loss), *[to_bytes(p.grad) for p in model.parameters()]]
+
+
+def differs(program: Program, seed: int) -> bool:
+    """True if two compiled runs are not both equal to the eager one."""
+    model = ProgramModule(program, seed)
+    expected = results(model, model, seed)
+    step = make_step(model, lambda y: y, fallback="error")
+    found = [results(model, step, seed) for _ in range(2)]
+    assert step.cache_info()["misses"] == 1
+    assert step.timing()["runs"] == 2
+    return found != [expected] * 2
+
+
+def fails(program: Program, seed: int) -> bool:
+    """True if the program differs or raises."""
+    try:
+        return differs(program, seed)
+    except Exception:
+        return True
+
+
+def report(program: Program, seed: int) -> str:
+    """A small failing program and its graph."""
+    small = shrink(program, lambda candidate: fails(candidate, seed))
+    model = ProgramModule(small, seed)
+    step = make_step(model, lambda y: y, fallback="error")
+    try:
+        step(lucid.zeros(1))
+        graph = step.graph_dump()
+    except Exception as error:
+        graph = f"{type(error).__name__}: {error}"
+    return f"seed {seed}\n{small}\n{graph}"
+
+
+@pytest.mark.parametrize("seed", range(NUM_PROGRAMS))
+def test_compiled_equals_eager(seed: int) -> None:
+    program = write_program(seed)
+    if fails(program, seed):
+        pytest.fail(report(program, seed))
+
+
+def test_programs_are_varied() -> None:
+    programs = [write_program(seed) for seed in range(NUM_PROGRAMS)]
+    used = {call.op for program in programs for call in program.calls}
+    assert len(used) >= 70
+    assert str(write_program(5)) == str(programs[5])
+
+
+def test_failing_program_is_shrunk() -> None:
+    calls = (
+        Call("v0", "exp", ("p0",)),
+        Call("v1", "add", ("v0", "p1")),
+        Call("v2", "cumsum", ("v1",), {"dim": 1}),
+        Call("v3", "sum", ("v2",), {"dims": [0], "keepdim": False}),
+        Call("v4", "tanh", ("v1",)),
+    )
+    program = Program({"p0": (3, 1), "p1": (3, 5)}, calls)
+
+    def has_both(candidate: Program) -> bool:
+        ops = {call.op for call in candidate.calls}
+        return {"cumsum", "tanh"} <= ops and not fails(candidate, 0)
+
+    assert has_both(program)
+    assert str(shrink(program, has_both)) == (
+        "p1 = parameter (3, 5)\nv2 = cumsum('p1',) dim=1\nv4 = tanh('p1',)"
+    )
