@@ -45,7 +45,7 @@ Value owned(Value value) {
 class StepNode final : public runtime::GradNode {
  public:
   StepNode(std::shared_ptr<CompiledStep> step, std::vector<Edge> next, Value seed,
-           std::vector<BufferRef> inputs, std::vector<Value> gradients)
+           std::vector<BufferRef> inputs, Gradients gradients)
       : GradNode(std::move(next)),
         step_(std::move(step)),
         seed_(std::move(seed)),
@@ -69,10 +69,7 @@ class StepNode final : public runtime::GradNode {
       gradients_ = step_->rerun(inputs_, own_seed);
       seed_ = own_seed;
     }
-    Gradients result;
-    result.reserve(gradients_.size());
-    for (const Value& gradient : gradients_) result.emplace_back(Variable{.value = gradient});
-    return result;
+    return mode.retain_graph ? gradients_ : std::move(gradients_);
   }
 
   void release() override {
@@ -85,7 +82,7 @@ class StepNode final : public runtime::GradNode {
   std::shared_ptr<CompiledStep> step_;
   Value seed_;
   std::vector<BufferRef> inputs_;  // for a run with another seed
-  std::vector<Value> gradients_;
+  Gradients gradients_;
   bool is_released_ = false;
 };
 
@@ -209,7 +206,7 @@ std::vector<Edge> CompiledStep::target_edges(std::span<const TensorRef> argument
     const TensorRef& tensor = target.argument >= 0
                                   ? arguments[static_cast<size_t>(target.argument)]
                                   : captures[static_cast<size_t>(target.capture)];
-    edges.push_back(tensor->operand().edge);
+    edges.push_back(tensor->edge());
   }
   return edges;
 }
@@ -225,13 +222,13 @@ std::vector<BufferRef> CompiledStep::execute(std::span<const BufferRef> inputs) 
   return outputs;
 }
 
-std::vector<Value> CompiledStep::take_gradients(std::vector<BufferRef>& outputs) const {
-  std::vector<Value> gradients;
-  gradients.reserve(gradient_types_.size());
+Gradients CompiledStep::take_gradients(std::vector<BufferRef>& outputs) const {
+  Gradients gradients(gradient_types_.size());
   for (size_t i = 0; i < gradient_types_.size(); ++i) {
-    gradients.push_back({.type = gradient_types_[i],
-                         .device = device_,
-                         .buffer = std::move(outputs[1 + i])});
+    Value& value = gradients[i].emplace().value;
+    value.type = gradient_types_[i];
+    value.device = device_;
+    value.buffer = std::move(outputs[1 + i]);
   }
   return gradients;
 }
@@ -284,7 +281,7 @@ TensorRef CompiledStep::run(std::span<const TensorRef> arguments,
   return runtime::make_tensor(std::move(loss));
 }
 
-std::vector<Value> CompiledStep::rerun(std::vector<BufferRef> inputs, const Value& seed) {
+Gradients CompiledStep::rerun(std::vector<BufferRef> inputs, const Value& seed) {
   inputs.back() = seed.buffer;
   std::vector<BufferRef> outputs = execute(inputs);
   {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/pipeline.h"
+#include "runtime/autograd/node.h"
 #include "runtime/tensor/tensor.h"
 #include "runtime/trace/recorder.h"
 
@@ -46,8 +47,7 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
 
   /// Runs the executable once more on the inputs of an earlier run, with another gradient of
   /// the loss; returns the gradients. Later runs start with that seed.
-  std::vector<runtime::Value> rerun(std::vector<backends::BufferRef> inputs,
-                                    const runtime::Value& seed);
+  runtime::Gradients rerun(std::vector<backends::BufferRef> inputs, const runtime::Value& seed);
 
   StepMemory memory() const;
   StepTiming timing() const;
@@ -70,7 +70,7 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
   std::vector<backends::BufferRef> execute(std::span<const backends::BufferRef> inputs);
   void write_state(std::span<const TensorRef> arguments, std::span<const TensorRef> captures,
                    std::vector<backends::BufferRef>& outputs) const;
-  std::vector<runtime::Value> take_gradients(std::vector<backends::BufferRef>& outputs) const;
+  runtime::Gradients take_gradients(std::vector<backends::BufferRef>& outputs) const;
   void describe_inputs(const runtime::Trace& trace);
 
   CompiledRef compiled_;

@@ -139,8 +139,9 @@ class Writer:
     def axis(self, name: str) -> int:
         return int(self.random.integers(self.values[name].ndim))
 
-    def call(self, op: str, *operands: str | float, index: Array | None = None,
-             **attrs: Any) -> str | None:
+    def call(
+        self, op: str, *operands: str | float, index: Array | None = None, **attrs: Any
+    ) -> str | None:
         """Adds the call unless its result is too large, or not finite."""
         made = Call(f"v{len(self.calls)}", op, operands, attrs, index)
         tensors: list[Any] = [

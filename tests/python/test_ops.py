@@ -8,7 +8,7 @@ from typing import Any
 import lucid
 import numpy as np
 import pytest
-from cases.case import GENERATOR, Array, OpCase, Sample
+from cases.case import GENERATOR, Array, OpCase, Sample, normal, values
 from lucid import Tensor, nn
 from lucid.autograd import grad
 from lucid.compile import counters, make_step
@@ -245,9 +245,8 @@ def without_comments(text: str) -> str:
     return "\n".join(line.split("  #")[0].rstrip() for line in text.splitlines())
 
 
-@rows(CASES)
-def test_compiled_equals_eager(case: OpCase) -> None:
-    model = RowModule(case)
+def check_compiled(model: RowModule) -> None:
+    """Compares two compiled steps with the eager one, and the graph with its text."""
     step = make_step(model, lambda y: y, fallback="error")
     expected, _ = results(model, model)
     cold, _ = results(model, step)
@@ -261,3 +260,33 @@ def test_compiled_equals_eager(case: OpCase) -> None:
     printed = lucid._C.parse_graph(text)
     assert lucid._C.parse_graph(printed) == printed
     assert without_comments(text) == without_comments(printed)
+
+
+@rows(CASES)
+def test_compiled_equals_eager(case: OpCase) -> None:
+    check_compiled(RowModule(case))
+
+
+def test_planted_wrong_value_is_found() -> None:
+    with pytest.raises(AssertionError, match="times what is allowed"):
+        check_forward(OpCase("exp", (normal(3),), lambda x: np.exp(x) * (1 + 3e-6)), wide=False)
+
+
+def test_planted_wrong_slope_is_found() -> None:
+    # Of repeated indices only the last source is read; the rule gives each a gradient.
+    repeated = OpCase("scatter", (normal(3), values([1, 1], "int64"), normal(2)), None, {"dim": 0})
+    with pytest.raises(AssertionError, match="input 1"):
+        test_gradients_equal_differences(repeated)
+
+
+class DriftingModule(RowModule):
+    """Gives another loss while it is traced."""
+
+    def forward(self, rest: list[Tensor]) -> Tensor:
+        loss = super().forward(rest)
+        return loss * (1 + 2**-50) if lucid._C.is_tracing() else loss
+
+
+def test_planted_drift_is_found() -> None:
+    with pytest.raises(AssertionError):
+        check_compiled(DriftingModule(CASES["exp-f32[3x5]"]))

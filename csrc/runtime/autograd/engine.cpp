@@ -39,7 +39,7 @@ Variable seed_of(const TensorRef& root, const TensorRef& seed) {
 // One backward: a heap of tape nodes, newest first, and the gradients that arrived at them.
 class Run {
   struct LeafSum {
-    std::shared_ptr<Accumulator> accumulator;
+    TensorRef leaf;  // null if it has gone
     Variable grad;
   };
 
@@ -62,14 +62,13 @@ class Run {
       heap_.pop_back();
       visit(*node);
     }
-    for (auto& [accumulator, grad] : leaves_) run_leaf_hooks(*accumulator, grad);
+    for (auto& [leaf, grad] : leaves_) run_leaf_hooks(leaf, grad);
   }
 
   /// Adds the finished gradients; nothing here can fail but for memory.
   void accumulate(std::span<const TensorRef> only) {
     const GradMode grad_mode(mode_.create_graph);
-    for (auto& [accumulator, grad] : leaves_) {
-      const TensorRef leaf = accumulator->leaf();
+    for (auto& [leaf, grad] : leaves_) {
       if (leaf == nullptr) continue;
       if (!only.empty() && std::ranges::find(only, leaf) == only.end()) continue;
       leaf->accumulate(std::move(grad));
@@ -113,7 +112,7 @@ class Run {
   void contribute_to_leaf(const Edge& edge, Variable grad) {
     const auto [place, is_new] = leaf_places_.insert(edge.node.get());
     if (is_new) {
-      leaves_.push_back({std::static_pointer_cast<Accumulator>(edge.node), std::move(grad)});
+      leaves_.push_back({static_cast<Accumulator&>(*edge.node).leaf(), std::move(grad)});
       return;
     }
     static const ir::Op& add = ops::get("add");
@@ -132,8 +131,7 @@ class Run {
     grad = replacement->operand();
   }
 
-  void run_leaf_hooks(const Accumulator& accumulator, Variable& grad) {
-    const TensorRef leaf = accumulator.leaf();
+  static void run_leaf_hooks(const TensorRef& leaf, Variable& grad) {
     if (leaf == nullptr || leaf->state_if_any() == nullptr) return;
     if (leaf->state_if_any()->hooks.empty()) return;
     const auto hooks = leaf->state_if_any()->hooks;  // a copy: a hook may remove itself

@@ -208,8 +208,9 @@ std::vector<Value> run_eager(const ir::Op& op, Inputs& inputs, const GeneratorRe
     types.push_back(input ? std::optional(input->value.type) : std::nullopt);
   }
   if (op.is(ir::kAlias)) {
+    const ir::ValueTypes made = ir::infer(op, types, attrs, nullptr);  // refuses a missing input
     Value output = inputs.front()->value;
-    output.type = ir::infer(op, types, attrs, nullptr).front();
+    output.type = made.front();
     return {std::move(output)};
   }
   if (generator == nullptr) {
@@ -219,8 +220,8 @@ std::vector<Value> run_eager(const ir::Op& op, Inputs& inputs, const GeneratorRe
   const auto entry = eager_entry(op, types, attrs, device);
   const int64_t counters = counters_of(entry->outputs.front().num_elements());
   const Generator::State before = (*generator)->draw(counters);
-  inputs.back() = Variable{.value = to_value(before)};
   try {
+    inputs.back() = Variable{.value = to_value(before)};
     return run_entry(*entry, inputs, attrs, device);
   } catch (...) {
     (*generator)->take_back(before, counters);

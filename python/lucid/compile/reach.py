@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -58,11 +59,13 @@ def _is_ours(function: types.FunctionType) -> bool:
     return module == "lucid" or module.startswith("lucid.")
 
 
-def _names_read(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _globals_read(code: types.CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names_read(constant)
+            yield from _globals_read(constant)
 
 
 class Reach:
@@ -164,7 +167,7 @@ class Reach:
             value = place.get()
             if value is not Place:
                 self._watch(place, value)
-        for name in dict.fromkeys(_names_read(code)):
+        for name in dict.fromkeys(_globals_read(code)):
             if name in function.__globals__:
                 place = Place(function.__globals__, name, "item", name)
                 self._watch(place, place.get())
