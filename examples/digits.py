@@ -14,17 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-
 import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
 import lucid.optim as optim
+import numpy
 from lucid import Tensor
 from lucid.compile import Step, make_step
 from lucid.utils.data import DataLoader, TensorDataset
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 BATCH, HELD_OUT, WANTED = 64, 0.2, 0.98
 
@@ -132,7 +131,7 @@ def train(seed: int, epochs: int, device: str, compiled: bool) -> Run:
 def report(eager: list[Run], compiled: list[Run]) -> bool:
     """Print the table; True if the losses are equal and the accuracy is reached."""
     steps = len(eager[0].losses)
-    equal = all(e.losses == c.losses for e, c in zip(eager, compiled))
+    equal = all(e.losses == c.losses for e, c in zip(eager, compiled, strict=True))
     last = compiled[0].step
     assert last is not None
     compile_ms = [1e3 * entry.timing()["compile_seconds"] for entry in last.cache]

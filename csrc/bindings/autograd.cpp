@@ -25,13 +25,14 @@ class FunctionNode final : public runtime::GradNode {
   size_t num_outputs() const override { return num_outputs_; }
 
   Gradients apply(const Gradients& grads, const runtime::BackwardMode& mode) override {
-    if (run_ == nullptr) runtime::fail_released();
+    const std::shared_ptr<py::object> run = run_;  // another thread may release it meanwhile
+    if (run == nullptr) runtime::fail_released();
     const py::gil_scoped_acquire gil;
     py::tuple arguments(grads.size());
     for (size_t i = 0; i < grads.size(); ++i) {
       arguments[i] = grads[i] ? py::cast(runtime::make_tensor(*grads[i])) : py::object(py::none());
     }
-    const py::tuple found = (*run_)(arguments, mode.create_graph);
+    const py::tuple found = (*run)(arguments, mode.create_graph);
     if (found.size() != next_.size()) {
       throw Error(ErrorKind::kUser, name_ + ".backward: returned " + std::to_string(found.size()) +
                                         " gradients for " + std::to_string(next_.size()) +
@@ -92,13 +93,8 @@ py::tuple grad(const py::sequence& outputs, const py::sequence& inputs,
   runtime::BackwardMode mode;
   mode.create_graph = create_graph;
   mode.retain_graph = retain_graph;
-  std::vector<TensorRef> found;
-  if (runtime::thread_state().recorder != nullptr) {
-    found = runtime::grad(roots, seeds, targets, mode, allow_unused);
-  } else {
-    const py::gil_scoped_release release;
-    found = runtime::grad(roots, seeds, targets, mode, allow_unused);
-  }
+  const std::vector<TensorRef> found =
+      runtime::grad(roots, seeds, targets, mode, allow_unused);
   py::tuple result(found.size());
   for (size_t i = 0; i < found.size(); ++i) {
     result[i] = found[i] != nullptr ? py::cast(found[i]) : py::object(py::none());
@@ -114,7 +110,6 @@ void backward(const py::sequence& tensors, const py::sequence& gradients, bool r
   runtime::BackwardMode mode;
   mode.create_graph = create_graph;
   mode.retain_graph = retain_graph;
-  const py::gil_scoped_release release;
   runtime::backward(roots, seeds, mode, only);
 }
 

@@ -76,12 +76,7 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments) {
     if (tensor == nullptr) return py::none();
     inputs.push_back(*tensor);
   }
-  TensorRef loss;
-  {
-    const py::gil_scoped_release release;
-    loss = entry.try_run(inputs);
-    inputs.clear();
-  }
+  TensorRef loss = entry.try_run(inputs);
   if (loss == nullptr) return py::none();
   return py::cast(std::move(loss));
 }

@@ -64,19 +64,6 @@ ir::Attrs attributes(const ir::Op& op, PyObject* const* values, PyObject* names)
   return attrs;
 }
 
-// Work below this many elements is too short to hand the interpreter to another thread.
-constexpr int64_t kHoldInterpreterElements = 16384;
-
-bool is_long(const std::vector<Operand>& operands) {
-  if (runtime::thread_state().recorder != nullptr) return false;
-  for (const Operand& operand : operands) {
-    const auto* tensor = std::get_if<TensorRef>(&operand);
-    if (tensor == nullptr) continue;
-    if ((*tensor)->type().num_elements() > kHoldInterpreterElements) return true;
-  }
-  return false;
-}
-
 PyObject* emit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   try {
     if (count < 1) throw Error(ErrorKind::kUser, "emit: needs the name of an operation");
@@ -85,13 +72,7 @@ PyObject* emit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* nam
     operands.reserve(static_cast<size_t>(count));
     for (Py_ssize_t i = 1; i < count; ++i) operands.push_back(as_operand(args[i], op.name));
     ir::Attrs attrs = attributes(op, args + count, names);
-    std::vector<runtime::Variable> outputs;
-    if (is_long(operands)) {
-      const py::gil_scoped_release release;
-      outputs = runtime::dispatch(op, operands, std::move(attrs));
-    } else {
-      outputs = runtime::dispatch(op, operands, std::move(attrs));
-    }
+    std::vector<runtime::Variable> outputs = runtime::dispatch(op, operands, std::move(attrs));
     if (outputs.size() == 1) {
       return py::cast(runtime::make_tensor(std::move(outputs.front()))).release().ptr();
     }

@@ -30,6 +30,11 @@ class PythonHost final : public runtime::Host {
     return nullptr;
   }
 
+  void* pause() const override { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
+  void resume(void* paused) const override {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(paused));
+  }
+
  private:
   std::string folder_;
 };

@@ -37,7 +37,6 @@ void backward(const TensorRef& self, const py::object& gradient, const py::objec
   const TensorRef seed =
       gradient.is_none() ? nullptr : require_tensor(gradient, "backward: gradient");
   const std::vector<TensorRef> only = tensors_of(inputs, "backward: each input");
-  const py::gil_scoped_release release;
   runtime::backward({{self}}, {{seed}}, mode, only);
 }
 

@@ -31,6 +31,13 @@ bool same_bits(const Value& lhs, const Value& rhs) {
   return std::memcmp(lhs.buffer->data(), rhs.buffer->data(), size) == 0;
 }
 
+// A lock under which cells are touched. Taking a view again runs a kernel then.
+struct CellLock {
+  explicit CellLock(std::mutex& mutex) : lock(mutex) {}
+  std::scoped_lock<std::mutex> lock;
+  runtime::HostHold hold;
+};
+
 // The value in memory of our own: borrowed memory may change while a seed is kept.
 Value owned(Value value) {
   if (!value.buffer->is_borrowed()) return value;
@@ -164,7 +171,7 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
 std::vector<BufferRef> CompiledStep::gather(std::span<const TensorRef> arguments,
                                             std::span<const TensorRef> captures,
                                             std::vector<runtime::Generator::State>& drawn) const {
-  const std::scoped_lock lock(mutex_);
+  const CellLock lock(mutex_);
   std::vector<BufferRef> inputs;
   inputs.reserve(sources_.size());
   drawn.reserve(draws_.size());
@@ -199,7 +206,7 @@ std::vector<BufferRef> CompiledStep::gather(std::span<const TensorRef> arguments
 
 std::vector<Edge> CompiledStep::target_edges(std::span<const TensorRef> arguments,
                                              std::span<const TensorRef> captures) const {
-  const std::scoped_lock lock(mutex_);
+  const CellLock lock(mutex_);
   std::vector<Edge> edges;
   edges.reserve(targets_.size());
   for (const runtime::GradTarget& target : targets_) {
@@ -213,7 +220,11 @@ std::vector<Edge> CompiledStep::target_edges(std::span<const TensorRef> argument
 
 std::vector<BufferRef> CompiledStep::execute(std::span<const BufferRef> inputs) {
   const Clock::time_point start = Clock::now();
-  std::vector<BufferRef> outputs = compiled_->executable->run(inputs, nullptr);
+  std::vector<BufferRef> outputs;
+  {
+    const runtime::HostPause pause(true);
+    outputs = compiled_->executable->run(inputs, nullptr);
+  }
   runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
   const double seconds = seconds_since(start);
   const std::scoped_lock lock(mutex_);
@@ -237,7 +248,7 @@ void CompiledStep::write_state(std::span<const TensorRef> arguments,
                                std::span<const TensorRef> captures,
                                std::vector<BufferRef>& outputs) const {
   if (writes_.empty()) return;
-  const std::scoped_lock lock(mutex_);
+  const CellLock lock(mutex_);
   const runtime::GradMode no_grad(false);
   for (size_t i = 0; i < writes_.size(); ++i) {
     const runtime::StateWrite& write = writes_[i];

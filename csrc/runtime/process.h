@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "ir/graph.h"
 
@@ -16,12 +17,17 @@ class Host {
   virtual ~Host() = default;
   /// The user's line that is running now, or null.
   virtual ir::LocationRef caller() const = 0;
+  /// Lets other threads of that language run until resume(); null if this thread holds no lock
+  /// of it. That lock guards the cells of tensors, so only kernels run without it.
+  virtual void* pause() const = 0;
+  virtual void resume(void* paused) const = 0;
 };
 
 /// State of one thread.
 struct ThreadState {
   bool grad_enabled = true;
   Recorder* recorder = nullptr;  ///< the trace that records, if any
+  bool may_pause = true;         ///< false inside a HostHold
 };
 ThreadState& thread_state();
 
@@ -35,6 +41,37 @@ struct ProcessState {
   const Host* host = nullptr;
 };
 ProcessState& process_state();
+
+/// Lets other threads of the language above run for a scope that touches no tensor's cell.
+class HostPause {
+ public:
+  /// Does nothing unless `is_long`: a pause costs about as much as a small operation.
+  explicit HostPause(bool is_long) {
+    const Host* host = process_state().host;
+    if (is_long && host != nullptr && thread_state().may_pause) paused_ = host->pause();
+  }
+  ~HostPause() {
+    if (paused_ != nullptr) process_state().host->resume(paused_);
+  }
+  HostPause(const HostPause&) = delete;
+  HostPause& operator=(const HostPause&) = delete;
+
+ private:
+  void* paused_ = nullptr;
+};
+
+/// Keeps the host for a scope, whatever runs in it: where a cell must not change between its
+/// reading and its writing, or a lock is held that the next holder of the host may wait for.
+class HostHold {
+ public:
+  HostHold() : could_pause_(std::exchange(thread_state().may_pause, false)) {}
+  ~HostHold() { thread_state().may_pause = could_pause_; }
+  HostHold(const HostHold&) = delete;
+  HostHold& operator=(const HostHold&) = delete;
+
+ private:
+  bool could_pause_;
+};
 
 /// Turns gradients on or off for a scope.
 class GradMode {

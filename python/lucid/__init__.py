@@ -34,6 +34,7 @@ from lucid.autograd import (
     no_grad,
     set_grad_enabled,
 )
+from lucid.functions.aliases import accept_aliases as _accept_aliases
 from lucid.functions.comparison import (
     allclose,
     bitwise_and,
@@ -92,10 +93,10 @@ from lucid.functions.dtypes import (
     half,
     iinfo,
     int,
+    int8,
     int16,
     int32,
     int64,
-    int8,
     long,
     promote_types,
     result_type,
@@ -164,9 +165,9 @@ from lucid.functions.pointwise import (
     frac,
     lerp,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logaddexp,
     maximum,
     minimum,
@@ -277,13 +278,12 @@ from lucid.functions.shape import (
     vstack,
 )
 from lucid.functions.sorting import (
+    ValuesIndices,
     argsort,
     kthvalue,
     sort,
     topk,
-    ValuesIndices,
 )
-from lucid.functions.aliases import accept_aliases as _accept_aliases
 from lucid.functions.tensor_methods import attach as _attach
 
 _C._set_package_folder(_os.path.dirname(__file__) + _os.sep)

@@ -223,5 +223,7 @@ class Function:
 
         tied = _C._tie_function(cls.__name__, args, outputs, run)
         marked = [any(o is m for m in context._not_differentiable) for o in outputs]
-        tied = tuple(o.detach() if skip else t for o, t, skip in zip(outputs, tied, marked))
+        tied = tuple(
+            o.detach() if skip else t for o, t, skip in zip(outputs, tied, marked, strict=True)
+        )
         return tied if isinstance(results, tuple) else tied[0]

@@ -14,10 +14,12 @@ from op_cases import CASES
 from op_running import to_numpy
 
 MAX_ELEMENTS = 400
+MAX_LARGE_ELEMENTS = 60000
 MAX_VALUE = 100.0
 # Shapes of the first parameters: they broadcast against each other and are odd in size.
 SHAPES = ((3, 5), (5,), (2, 3, 5), (3, 1), (), (7,), (2, 1, 4))
-Random = np.random.Generator
+# The same for programs whose work is split among threads.
+LARGE_SHAPES = ((33, 129), (129,), (2, 33, 129), (33, 1), (), (257,), (2, 1, 128))
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 class Writer:
     """Adds random calls to a program, each valid and of moderate values."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, max_elements: int) -> None:
+        self.max_elements = max_elements
         self.random = np.random.default_rng(seed)
         self.parameters: dict[str, tuple[int, ...]] = {}
         self.calls: list[Call] = []
@@ -154,7 +157,7 @@ class Writer:
         result = lucid._C.emit(op, *tensors, **attrs)
         value = to_numpy(result[0] if isinstance(result, tuple) else result)
         is_moderate = np.all(np.isfinite(value)) and np.max(np.abs(value), initial=0) < MAX_VALUE
-        if value.size > MAX_ELEMENTS or not is_moderate:
+        if value.size > self.max_elements or not is_moderate:
             return None
         self.calls.append(made)
         self.values[made.result] = value
@@ -335,12 +338,13 @@ KINDS: tuple[tuple[Callable[[Writer], None], int], ...] = (
 )
 
 
-def write_program(seed: int) -> Program:
+def write_program(seed: int, is_large: bool = False) -> Program:
     """The program of a seed: 3 to 24 calls."""
     lucid.manual_seed(seed)
-    writer = Writer(seed)
-    for place in writer.random.choice(len(SHAPES), 3, replace=False):
-        writer.parameter(*SHAPES[place])
+    writer = Writer(seed, MAX_LARGE_ELEMENTS if is_large else MAX_ELEMENTS)
+    shapes = LARGE_SHAPES if is_large else SHAPES
+    for place in writer.random.choice(len(shapes), 3, replace=False):
+        writer.parameter(*shapes[place])
     weights = np.asarray([weight for _, weight in KINDS], np.float64)
     length = writer.random.integers(3, 25)
     while len(writer.calls) < length:

@@ -6,15 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from zoo import WORKLOADS, Workload, floats, labels, mlp, normalized_mlp, regression
-
 import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
 import lucid.optim as optim
+import pytest
 from lucid import Tensor
 from lucid.compile import counters, make_step
+from zoo import WORKLOADS, Workload, floats, labels, mlp, normalized_mlp, regression
 
 STEPS = 20
 
@@ -64,7 +63,7 @@ def assert_same_training(
         compiled_losses.append([bits(v) for v in train(compiled, twin, i)])
         compiled_losses.append(list(grad_bits(twin).items()))
         optimizers[1].step()
-    for i, (wanted, found) in enumerate(zip(eager_losses, compiled_losses)):
+    for i, (wanted, found) in enumerate(zip(eager_losses, compiled_losses, strict=True)):
         assert wanted == found, f"step {i // 2}: {'gradients' if i % 2 else 'losses'} differ"
     assert state_bits(model) == state_bits(twin)
     assert lucid.get_rng_state().tolist() == eager_rng.tolist()

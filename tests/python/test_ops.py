@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import lucid
@@ -30,8 +30,15 @@ TWICE = {name: case for name, case in DIFFERENTIABLE.items() if case.second}
 # slope: h^2 of the third derivative, and 2^-52 / h.
 STEP = 1e-5
 SLOPE_TOLERANCE = 1e-7
+# Error of a float32 gradient beside the largest one: a chain of some operations.
+SINGLE_TOLERANCE = 3e-6
 # So many elements of each input are checked; more would cost time only.
 MAX_CHECKED = 24
+
+
+def is_large(case: OpCase) -> bool:
+    """True if the row is enough work to be split among threads."""
+    return sum(np.size(array) for array in case.arrays()) > 4000
 
 
 def rows(cases: dict[str, OpCase]) -> Any:
@@ -90,13 +97,22 @@ def check_slopes(
         )
 
 
-class Derivative:
-    """A row in float64 as a function of the inputs that are differentiated."""
+def widened_tensor(value: Any) -> Any:
+    is_narrow = isinstance(value, Tensor) and value.dtype == lucid.float32
+    return value.to(lucid.float64) if is_narrow else value
 
-    def __init__(self, case: OpCase) -> None:
+
+class Derivative:
+    """A row as a function of the inputs that are differentiated.
+
+    wide: in float64, from the values that float32 holds.
+    """
+
+    def __init__(self, case: OpCase, wide: bool = True) -> None:
         self.case = case
+        self.wide = wide
         self.places = case.grad_places()
-        self.inputs = operands(case, wide=True)
+        self.inputs = [widened_tensor(v) if wide else v for v in operands(case)]
         self.at = [to_numpy(self.inputs[i]) for i in self.places]
         self.random = np.random.default_rng(7)
 
@@ -105,21 +121,31 @@ class Derivative:
         return [t.requires_grad_(requires_grad) for t in made]
 
     def outputs(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs that depend on the leaves; without gradients, all of a floating dtype."""
+        """All outputs of the operation."""
         inputs = list(self.inputs)
         for place, leaf in zip(self.places, leaves, strict=True):
             inputs[place] = leaf
-        return list(call(self.case, inputs, wide=True))
+        return list(call(self.case, inputs, self.wide))
 
     def weights(self, outputs: Sequence[Tensor]) -> list[Array]:
-        return [self.random.standard_normal(tuple(o.shape)) for o in outputs]
+        """Random weights of outputs: what is differentiated is the weighted sum."""
+        drawn = [self.random.standard_normal(tuple(o.shape)) for o in outputs]
+        return [w.astype(o.dtype.name) for w, o in zip(drawn, outputs, strict=True)]
 
     def gradients(
         self, leaves: list[Tensor], weights: list[Tensor], which: list[int], **options: Any
     ) -> list[Tensor | None]:
+        """Gradients of the outputs at the places `which`."""
         outputs = self.outputs(leaves)
         chosen = [outputs[i] for i in which]
         return list(grad(chosen, leaves, weights, allow_unused=True, **options))
+
+
+def differentiable(outputs: Sequence[Tensor]) -> list[int]:
+    """Places of the outputs that have a gradient."""
+    found = [i for i, output in enumerate(outputs) if output.requires_grad]
+    assert found
+    return found
 
 
 def arrays_of(tensors: Sequence[Tensor | None], like: Sequence[Array]) -> list[Array]:
@@ -133,8 +159,7 @@ def test_gradients_equal_differences(case: OpCase) -> None:
     row = Derivative(case)
     leaves = row.leaves(row.at, True)
     outputs = row.outputs(leaves)
-    which = [i for i, o in enumerate(outputs) if o.requires_grad]
-    assert which
+    which = differentiable(outputs)
     weights = row.weights([outputs[i] for i in which])
 
     def total(arrays: list[Array]) -> float:
@@ -149,12 +174,27 @@ def test_gradients_equal_differences(case: OpCase) -> None:
     check_slopes(total, row.at, arrays_of(slopes, row.at))
 
 
+@rows({name: case for name, case in DIFFERENTIABLE.items() if is_single(case)})
+def test_gradients_in_float32_equal_those_in_float64(case: OpCase) -> None:
+    found = []
+    for wide in (False, True):
+        row = Derivative(case, wide)
+        leaves = row.leaves(row.at, True)
+        outputs = row.outputs(leaves)
+        which = differentiable(outputs)
+        weights = row.leaves(row.weights([outputs[i] for i in which]), False)
+        found.append(arrays_of(row.gradients(leaves, weights, which), row.at))
+    for narrow, wanted in zip(*found, strict=True):
+        scale = max(1.0, np.max(np.abs(wanted), initial=0.0))
+        np.testing.assert_allclose(narrow, wanted, rtol=0, atol=SINGLE_TOLERANCE * scale)
+
+
 @rows(TWICE)
 def test_second_derivatives_equal_differences(case: OpCase) -> None:
     row = Derivative(case)
     leaves = row.leaves(row.at, True)
     outputs = row.outputs(leaves)
-    which = [i for i, o in enumerate(outputs) if o.requires_grad]
+    which = differentiable(outputs)
     weights = row.weights([outputs[i] for i in which])
     count = len(leaves)
     directions = [row.random.standard_normal(a.shape) for a in row.at]
@@ -265,6 +305,25 @@ def check_compiled(model: RowModule) -> None:
 @rows(CASES)
 def test_compiled_equals_eager(case: OpCase) -> None:
     check_compiled(RowModule(case))
+
+
+@pytest.fixture
+def num_threads() -> Iterator[None]:
+    """Puts the number of threads back."""
+    before = lucid.get_num_threads()
+    yield
+    lucid.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("num_threads")
+@rows({name: case for name, case in CASES.items() if is_large(case)})
+def test_number_of_threads_changes_no_bit(case: OpCase) -> None:
+    model = RowModule(case)
+    found = []
+    for count in (1, 2, 3):
+        lucid.set_num_threads(count)
+        found.append(results(model, model)[0])
+    assert found == [found[0]] * 3
 
 
 def test_planted_wrong_value_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import lucid
@@ -11,6 +12,7 @@ from op_running import to_bytes
 from random_programs import Call, Program, ProgramModule, shrink, write_program
 
 NUM_PROGRAMS = 60
+NUM_LARGE_PROGRAMS = 24
 
 
 def results(model: ProgramModule, run: Any, seed: int) -> list[bytes | None]:
@@ -59,6 +61,28 @@ def report(program: Program, seed: int) -> str:
 def test_compiled_equals_eager(seed: int) -> None:
     program = write_program(seed)
     if fails(program, seed):
+        pytest.fail(report(program, seed))
+
+
+@pytest.fixture
+def num_threads() -> Iterator[None]:
+    """Puts the number of threads back."""
+    before = lucid.get_num_threads()
+    yield
+    lucid.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("num_threads")
+@pytest.mark.parametrize("seed", range(NUM_LARGE_PROGRAMS))
+def test_number_of_threads_changes_no_bit(seed: int) -> None:
+    program = write_program(seed, is_large=True)
+    model = ProgramModule(program, seed)
+    step = make_step(model, lambda y: y, fallback="error")
+    found = []
+    for count in (1, 2, 3):
+        lucid.set_num_threads(count)
+        found += [results(model, run, seed) for run in (model, step)]
+    if found != [found[0]] * len(found):
         pytest.fail(report(program, seed))
 
 

@@ -75,7 +75,7 @@ def test_operation_has_a_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_checked_where_there_is_a_rule(name: str) -> None:
-    """An operation with a rule, or with a decomposition that gives one, has a row that checks it."""
+    """An operation with a rule, or a decomposition that gives one, has a row that checks it."""
     info = lucid._C.op_info(name)
     is_differentiable = info["has_vjp"] or info["has_decompose"]
     assert any(case.grad_places() for case in ROWS[name]) == is_differentiable

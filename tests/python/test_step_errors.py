@@ -7,15 +7,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy
-import pytest
-from test_bit_equality import state_bits
-from zoo import floats, labels
-
 import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
+import numpy
+import pytest
 from lucid.compile import FallbackWarning, make_step
+from test_bit_equality import state_bits
+from zoo import floats, labels
 
 
 class Model(nn.Module):
@@ -65,7 +64,8 @@ REFUSED = [
     Refused(
         "dict as loss",
         lucid.ArgumentTypeError,
-        "make_step: the loss function must return one Tensor: got dict; add the parts up to one loss",
+        "make_step: the loss function must return one Tensor: got dict; add the parts up to one "
+        "loss",
         loss=lambda y, t: {"a": y.sum()},
     ),
     Refused(
@@ -91,8 +91,8 @@ REFUSED = [
     Refused(
         "NumPy array as target",
         lucid.ArgumentTypeError,
-        "step: extra input 1 must be a Tensor, a number or a list, tuple or dict of them: got NumPy "
-        r"array; convert it with lucid\.tensor or lucid\.from_numpy",
+        "step: extra input 1 must be a Tensor, a number or a list, tuple or dict of them: got "
+        r"NumPy array; convert it with lucid\.tensor or lucid\.from_numpy",
         args=lambda: (floats(1, 5, 4), numpy.zeros(5, numpy.int64)),
     ),
     Refused(
@@ -110,8 +110,8 @@ REFUSED = [
     Refused(
         "float targets of wrong shape",
         lucid.DtypeError,
-        r"cross_entropy: target must be int32 or int64 class indices, or probabilities in the shape "
-        r"\(5, 3\): got lucid\.float32 of shape \(5,\)",
+        r"cross_entropy: target must be int32 or int64 class indices, or probabilities in the "
+        r"shape \(5, 3\): got lucid\.float32 of shape \(5,\)",
         args=lambda: (floats(1, 5, 4), floats(2, 5)),
     ),
     Refused(

@@ -8,15 +8,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from zoo import floats, labels
-
 import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
 import lucid.optim as optim
+import pytest
 from lucid import Tensor
 from lucid.compile import cache_info, counters, make_step
+from zoo import floats, labels
 
 FACTOR = 1.0
 
@@ -71,9 +70,7 @@ def make_run() -> Run:
     """A fresh run whose loss closes over a list and reads a global."""
     lucid.manual_seed(5)
     model, box = Model(), [1.0]
-    step = make_step(
-        model, lambda y, t: F.cross_entropy(y, t) * box[0] * FACTOR, fallback="error"
-    )
+    step = make_step(model, lambda y, t: F.cross_entropy(y, t) * box[0] * FACTOR, fallback="error")
     return Run(model, box, step)
 
 

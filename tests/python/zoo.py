@@ -138,7 +138,9 @@ class CausalAttention(nn.Module):
 
 def mlp() -> nn.Module:
     """Three linear layers with different activations."""
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)
+    )
 
 
 def normalized_mlp() -> nn.Module:
@@ -199,7 +201,10 @@ WORKLOADS = [
         lambda seed: (floats(seed, 5, 1, 9, 8), labels(seed, 10, 5)),
     ),
     Workload(
-        "block", Block, token_loss, lambda seed: (labels(seed, 11, 3, 6), labels(seed + 1, 11, 3, 6))
+        "block",
+        Block,
+        token_loss,
+        lambda seed: (labels(seed, 11, 3, 6), labels(seed + 1, 11, 3, 6)),
     ),
     Workload(
         "causal_attention",

@@ -89,7 +89,7 @@ Gradients OpNode::apply(const Gradients& grads, const BackwardMode& mode) {
     output_grads.push_back(grad ? std::optional(builder.add(*grad)) : std::nullopt);
   }
   const ir::Grads found = autodiff::apply_vjp(builder, node, output_grads, wanted);
-  Gradients result(inputs_.size());
+  Gradients result(next_.size());  // another thread may have released the inputs
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] && wanted[i]) result[i] = builder.variable(*found[i]);
   }

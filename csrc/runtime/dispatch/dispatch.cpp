@@ -190,7 +190,11 @@ std::vector<Value> run_entry(const EagerEntry& entry, const Inputs& inputs, cons
   for (const auto& input : inputs) {
     if (input) buffers.push_back(input->value.buffer);
   }
-  std::vector<backends::BufferRef> made = entry.executable->run(buffers, &attrs);
+  std::vector<backends::BufferRef> made;
+  {
+    const HostPause pause(entry.is_long);
+    made = entry.executable->run(buffers, &attrs);
+  }
   std::vector<Value> outputs;
   outputs.reserve(made.size());
   for (size_t i = 0; i < made.size(); ++i) {
@@ -283,10 +287,12 @@ TensorRef dispatch_view(const ir::Op& op, const TensorRef& base, ir::Attrs attrs
     throw Error(ErrorKind::kUnsupported, std::string(op.name) + ": view of a view, " +
                                              std::to_string(depth) + " deep; clone() it first");
   }
+  base->variable();  // a stale base is taken again before its version is read
+  const uint64_t version = base->cell()->version;
   const std::vector<Operand> operands = {base};
   TensorRef result = make_tensor(dispatch(op, operands, attrs).front());
   result->cell()->view = std::make_unique<View>(
-      View{base, depth, &op, std::move(attrs), base->cell()->version});
+      View{base, depth, &op, std::move(attrs), version});
   return result;
 }
 

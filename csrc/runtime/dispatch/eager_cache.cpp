@@ -12,6 +12,7 @@ namespace lucid::runtime {
 namespace {
 
 constexpr size_t kMaxEntries = 4096;
+constexpr int64_t kLongBytes = 64 * 1024;
 
 void append_type(std::string& key, const ir::ValueType& type) {
   key += static_cast<char>(type.dtype);
@@ -89,6 +90,8 @@ std::shared_ptr<const EagerEntry> compile(const ir::Op& op,
   auto entry = std::make_shared<EagerEntry>();
   entry->executable = backends::backend_for(device).compile(graph);
   entry->outputs = std::move(outputs);
+  const backends::MemoryReport memory = entry->executable->memory();
+  entry->is_long = memory.inputs + memory.outputs + memory.arena_peak > kLongBytes;
   return entry;
 }
 

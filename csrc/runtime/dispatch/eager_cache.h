@@ -13,6 +13,7 @@ namespace lucid::runtime {
 struct EagerEntry {
   backends::ExecutableRef executable;
   ir::ValueTypes outputs;
+  bool is_long = false;  ///< a run takes long enough to let other threads have the host
 };
 
 /// The entry of a call, compiled on a miss. Run-time attributes are no part of the key; the

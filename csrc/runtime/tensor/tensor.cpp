@@ -64,6 +64,7 @@ void Tensor::refresh() const {
   if (view.taken_version == version) return;
   Recorder* recorder = thread_state().recorder;
   if (recorder != nullptr) recorder->note_refresh(cell_);
+  const HostHold hold;
   const GradMode grad_mode(true);
   const std::vector<Operand> operands = {view.base};
   cell_->variable = dispatch(*view.op, operands, view.attrs).front();
@@ -141,6 +142,7 @@ void Tensor::assign(Variable variable) {
                 "in-place change: a detached tensor was given a value that needs a gradient, "
                 "which cannot be compiled; change a clone instead");
   }
+  const HostHold hold;
   View* view = cell_->view.get();
   if (view != nullptr) view->base->assign(written_back(*view, variable));
   if (recorder != nullptr) recorder->note_write(shared_from_this());
@@ -195,6 +197,7 @@ void Tensor::set_grad(TensorRef grad) {
 
 void Tensor::accumulate(Variable grad) {
   static const ir::Op& add = ops::get("add");
+  const HostHold hold;
   GradState& own = state();
   if (own.grad_tensor != nullptr) {
     Variable sum = dispatch_one(add, {own.grad_tensor->operand(), std::move(grad)});

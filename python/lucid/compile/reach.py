@@ -55,7 +55,7 @@ class Place:
 
 
 def _is_ours(function: types.FunctionType) -> bool:
-    module = function.__globals__.get("__name__", "")
+    module: str = function.__globals__.get("__name__", "")
     return module == "lucid" or module.startswith("lucid.")
 
 
@@ -118,7 +118,7 @@ class Reach:
         elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
             for key, item in list(vars(value).items()):
                 self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
-            call = getattr(type(value), "__call__", None)
+            call = vars(type(value)).get("__call__")
             if isinstance(call, types.FunctionType):
                 self._walk(call, depth)
 
@@ -162,7 +162,7 @@ class Reach:
         if _is_ours(function) or not self._enter(function):
             return
         code = function.__code__
-        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()
             if value is not Place:

@@ -74,7 +74,7 @@ def _refusal_key(structures: list[Structure], leaves: list[Tensor]) -> Any:
 
 def _flatten_all(args: tuple[Any, ...], leaves: list[Tensor]) -> list[Structure]:
     names = ["x", *(f"extra input {i}" for i in range(1, len(args)))]
-    return [flatten(value, name, leaves) for value, name in zip(args, names)]
+    return [flatten(value, name, leaves) for value, name in zip(args, names, strict=True)]
 
 
 class Step:
@@ -255,7 +255,7 @@ class Step:
         """The compiled graph of the current signature as text, one line an operation."""
         return self._current("graph_dump").graph_text()
 
-    def _current(self, what: str) -> Any:
+    def _current(self, what: str) -> _C.StepEntry:
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call the step once")

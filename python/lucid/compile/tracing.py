@@ -82,7 +82,7 @@ class _OutsideState:
 
     def difference(self) -> str | None:
         """What the trace changed outside of tensors, or None."""
-        for (module, _), frozen in zip(self._attributes, self._frozen):
+        for (module, _), frozen in zip(self._attributes, self._frozen, strict=True):
             now = {k: freeze(v, True) for k, v in plain_attributes(module).items()}
             for key in {**frozen, **now}:
                 if frozen.get(key) != now.get(key):

@@ -66,7 +66,7 @@ def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:
         return structure.value[2]
     children = [unflatten(child, next_leaf) for child in structure.children]
     if kind == "dict":
-        return dict(zip(structure.value, children))
+        return dict(zip(structure.value, children, strict=True))
     if kind == "namedtuple":
         return structure.value(*children)
     return children if kind == "list" else tuple(children)

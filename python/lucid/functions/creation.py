@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
@@ -85,7 +87,7 @@ def as_tensor(
     return tensor(data, dtype, device)
 
 
-def from_numpy(ndarray: numpy.ndarray) -> Tensor:
+def from_numpy(ndarray: NDArray[Any]) -> Tensor:
     """A tensor on the memory of a NumPy array, which it borrows: it never writes to it.
 
     Raises: ArgumentTypeError for another type, DtypeError for a dtype that lucid lacks,

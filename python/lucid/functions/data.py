@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
@@ -23,7 +24,7 @@ _HELD = frozenset(
 )
 
 
-def array_of(data: object, dtype: _C.dtype | None) -> tuple[numpy.ndarray, _C.dtype]:
+def array_of(data: object, dtype: _C.dtype | None) -> tuple[NDArray[Any], _C.dtype]:
     """``data`` as a NumPy array, and the dtype that its tensor shall have.
 
     Raises: UserError for ragged lists or numbers that do not fit, DtypeError for a dtype that lucid
@@ -47,11 +48,11 @@ def array_of(data: object, dtype: _C.dtype | None) -> tuple[numpy.ndarray, _C.dt
     return _converted(array, dtype), dtype
 
 
-def _described(data: object, array: numpy.ndarray) -> str:
+def _described(data: object, array: NDArray[Any]) -> str:
     return f"{type(data).__name__} of {array.dtype}"
 
 
-def _listed(data: Any) -> numpy.ndarray:
+def _listed(data: Any) -> NDArray[Any]:
     """Array of nested lists; tensors of one element in them count as numbers."""
     try:
         array = numpy.array(_without_tensors(data))
@@ -94,7 +95,7 @@ def _refuse_ragged(data: Any) -> None:
     shape(data, "data")
 
 
-def _dtype_for(array: numpy.ndarray, is_listed: bool) -> _C.dtype:
+def _dtype_for(array: NDArray[Any], is_listed: bool) -> _C.dtype:
     """Lists take bool, int64 or the default float; arrays keep their own dtype."""
     name = array.dtype.name
     if is_listed and (array.size == 0 or name == "float64"):
@@ -109,7 +110,7 @@ def _dtype_for(array: numpy.ndarray, is_listed: bool) -> _C.dtype:
     return dtype_from_name(name)
 
 
-def _converted(array: numpy.ndarray, dtype: _C.dtype) -> numpy.ndarray:
+def _converted(array: NDArray[Any], dtype: _C.dtype) -> NDArray[Any]:
     """The array in NumPy's form of ``dtype``; bfloat16 stays float32 and is cast later."""
     name = numpy_name(dtype) or "float32"
     if array.dtype.name == name:
@@ -126,7 +127,7 @@ def _converted(array: numpy.ndarray, dtype: _C.dtype) -> numpy.ndarray:
         return array.astype(name)
 
 
-def to_array(x: Tensor) -> numpy.ndarray:
+def to_array(x: Tensor) -> NDArray[Any]:
     """The elements as a read-only array on the tensor's memory; bfloat16 is given as float32.
 
     Raises: TraceError in a trace.
@@ -134,7 +135,7 @@ def to_array(x: Tensor) -> numpy.ndarray:
     return _C._to_numpy(x)
 
 
-def from_array(array: numpy.ndarray, dtype: _C.dtype, copy: bool) -> Tensor:
+def from_array(array: NDArray[Any], dtype: _C.dtype, copy: bool) -> Tensor:
     """Tensor of an array that ``array_of`` gave; a constant of the graph in a trace."""
     held = dtype if numpy_name(dtype) else _C.float32
     if _C.is_tracing():

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy
+from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
@@ -48,7 +49,7 @@ __all__ = [
 _DEPENDS = "the result's shape depends on data, which a compiled step cannot hold"
 
 
-def from_positions(positions: numpy.ndarray) -> Tensor:
+def from_positions(positions: NDArray[Any]) -> Tensor:
     """An int64 tensor of positions that NumPy found (eager only)."""
     return _C.from_numpy(numpy.ascontiguousarray(positions, dtype="int64"), copy=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
@@ -363,7 +364,7 @@ def _contains(self: Tensor, element: Operand) -> bool:
     return bool(reduction.any(comparison.eq(self, element)).item())
 
 
-def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
     array = self.numpy()
     if dtype is not None and array.dtype is not dtype:
         if copy is False:

@@ -22,6 +22,8 @@ from .case import (
     integers,
     normal,
     positive,
+    sweep,
+    uniform,
     values,
 )
 
@@ -46,6 +48,8 @@ def arithmetic(op: str, function: Function, sample: Any = normal, **more: Any) -
     rows = [OpCase(op, (sample(3, 5), sample(3, 5)), function, **more)]
     rows += [OpCase(op, (sample(*a), sample(*b)), function, **more) for a, b in BROADCASTS]
     rows += [
+        OpCase(op, (sweep(2003), sweep(2003)), function, grad=False),
+        OpCase(op, (uniform(2003, low=-9.0, high=9.0),) * 2, function, grad=False),
         OpCase(op, (sample(67), sample(67)), function, grad=False),
         OpCase(op, (sample(), sample()), function, **more),
         OpCase(op, (sample(7), 2.5), function, **more),

@@ -130,6 +130,15 @@ def uniform(*shape: int, low: float, high: float, dtype: str = "float32") -> Sam
     return Sample(lambda rng: rng.uniform(low, high, shape), dtype, _text(shape, dtype))
 
 
+def sweep(count: int, dtype: str = "float32") -> Sample:
+    """Numbers of either sign whose exponents cover the range of float32 evenly."""
+
+    def make(rng: np.random.Generator) -> Array:
+        return rng.choice([-1.0, 1.0], count) * np.exp2(rng.uniform(-130, 127, count))
+
+    return Sample(make, dtype, _text((count,), dtype, "sweep "))
+
+
 def positive(*shape: int, dtype: str = "float32") -> Sample:
     """Numbers from 0.5 to 2.5."""
     return uniform(*shape, low=0.5, high=2.5, dtype=dtype)

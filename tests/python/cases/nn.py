@@ -157,6 +157,14 @@ CONVOLUTIONS = [
         more=LARGE,
     ),
     *convolutions([2, 17, 7, 9], [19, 17, 3, 3], adjoints=False, stride=[2, 2], more=LARGE),
+    *convolutions(
+        [5, 16, 15, 17],
+        [33, 16, 3, 3],
+        adjoints=False,
+        padding_low=[1, 1],
+        padding_high=[1, 1],
+        more=LARGE,
+    ),
     *[r for d in HALVES for r in convolutions([1, 3, 5, 5], [4, 3, 3, 3], dtype=d, more=HALF)],
 ]
 

@@ -168,6 +168,8 @@ NORMALIZATION = [
     batch(normal(3, 2, 5), None, normal(2), eps=0.1),
     batch(normal(8, 17, 5, 5), normal(17), normal(17), grad=False),
     batch(normal(64, 33), normal(33), normal(33), grad=False),
+    batch(normal(9, 33, 11, 7), normal(33), normal(33), grad=False),
+    layer(normal(129, 257), 1, normal(257), normal(257), grad=False),
     batch(Sample(lambda rng: 100 + rng.standard_normal((32, 3)), "float32", "shifted"), **OFFSET),
     *[
         batch(normal(6, 3, dtype=d), normal(3, dtype=d), normal(3, dtype=d), grad=False)
@@ -323,6 +325,7 @@ LOSSES = [
     # Nothing to take a mean of: nan, and gradients of 0.
     loss(normal(2, 3), values([-100, -100], "int64"), grad=False),
     loss(normal(0, 3), classes(0, count=3), grad=False),
+    loss(normal(257, 131), classes(257, count=131), positive(131), smoothing=0.1, grad=False),
     loss(normal(33, 131, scale=8.0), classes(33, count=131), grad=False),
     loss(
         values([[1e4, 0.0], [0.0, -1e4], [-INF, 1.0]]),
@@ -445,6 +448,7 @@ ATTENTION = [
     *attending((0,), (3, 4, 2, 3)),
     *attending((2,), (67, 70, 16, 16), causal=True, grad=()),
     *attending((1, 2), (33, 130, 9, 17), grad=()),
+    *attending((3, 2), (65, 129, 16, 16), normal(65, 129), grad=()),
     *attending(
         (2,),
         (5, 5, 8, 8),
