@@ -52,10 +52,11 @@ class Differentiator {
     slot = slot ? builder_.add(*slot, grad) : grad;
   }
 
-  void run(size_t num_nodes) {
+  void run(size_t num_nodes, std::vector<size_t>* origins) {
     for (size_t i = num_nodes; i-- > 0;) {
       const Node node = graph_.nodes()[i];  // a copy: the emits below move the nodes
       if (!node.stop_gradient) visit(node);
+      if (origins != nullptr) origins->resize(graph_.nodes().size() - num_nodes, i);
     }
   }
 
@@ -168,11 +169,11 @@ Grads apply_vjp(ops::Builder& builder, const Node& node, const Grads& grads,
 }
 
 Grads differentiate(Graph& graph, std::span<const ValueId> roots, std::span<const ValueId> seeds,
-                    std::span<const ValueId> targets) {
+                    std::span<const ValueId> targets, std::vector<size_t>* origins) {
   const size_t num_nodes = graph.nodes().size();
   Differentiator differentiator(graph, targets);
   for (size_t i = 0; i < roots.size(); ++i) differentiator.contribute(roots[i], seeds[i]);
-  differentiator.run(num_nodes);
+  differentiator.run(num_nodes, origins);
   Grads result;
   for (const ValueId target : targets) result.push_back(differentiator.grad(target));
   return result;

@@ -93,8 +93,7 @@ py::tuple grad(const py::sequence& outputs, const py::sequence& inputs,
   runtime::BackwardMode mode;
   mode.create_graph = create_graph;
   mode.retain_graph = retain_graph;
-  const std::vector<TensorRef> found =
-      runtime::grad(roots, seeds, targets, mode, allow_unused);
+  const std::vector<TensorRef> found = runtime::grad(roots, seeds, targets, mode, allow_unused);
   py::tuple result(found.size());
   for (size_t i = 0; i < found.size(); ++i) {
     result[i] = found[i] != nullptr ? py::cast(found[i]) : py::object(py::none());

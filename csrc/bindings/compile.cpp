@@ -25,8 +25,9 @@ class PyRecorder {
   PyRecorder() : recorder_(std::make_unique<runtime::Recorder>()) {}
 
   TensorRef argument(const TensorRef& source) { return live().argument(source); }
-  runtime::Trace finish(const TensorRef& loss) {
-    runtime::Trace trace = live().finish({{loss}});
+  void mark() { live().mark(); }
+  runtime::Trace finish(const std::vector<TensorRef>& results) {
+    runtime::Trace trace = live().finish(results);
     recorder_.reset();
     return trace;
   }
@@ -67,7 +68,8 @@ std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arg
                                      std::move(captures));
 }
 
-// The loss, or None where the call does not fit the entry.
+// The loss, or a tuple that begins with it where there are more results; None where the call does
+// not fit the entry.
 py::object try_run(StepEntry& entry, const py::tuple& arguments) {
   std::vector<TensorRef> inputs;
   inputs.reserve(arguments.size());
@@ -76,9 +78,12 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments) {
     if (tensor == nullptr) return py::none();
     inputs.push_back(*tensor);
   }
-  TensorRef loss = entry.try_run(inputs);
-  if (loss == nullptr) return py::none();
-  return py::cast(std::move(loss));
+  std::vector<TensorRef> results = entry.try_run(inputs);
+  if (results.empty()) return py::none();
+  if (results.size() == 1) return py::cast(std::move(results.front()));
+  py::tuple all(results.size());
+  for (size_t i = 0; i < results.size(); ++i) all[i] = py::cast(std::move(results[i]));
+  return all;
 }
 
 py::dict memory_dict(const StepEntry& entry) {
@@ -88,6 +93,16 @@ py::dict memory_dict(const StepEntry& entry) {
   result["inputs"] = memory.inputs;
   result["outputs"] = memory.outputs;
   result["arena_peak"] = memory.arena_peak;
+  py::list segments;
+  for (const compile::SegmentMemory& segment : memory.segments) {
+    py::dict row;
+    row["parameters"] = segment.parameters;
+    row["inputs"] = segment.inputs;
+    row["outputs"] = segment.outputs;
+    row["arena_peak"] = segment.arena_peak;
+    segments.append(row);
+  }
+  result["segments"] = segments;
   return result;
 }
 
@@ -138,21 +153,29 @@ void bind_compile(py::module_& m) {
       .def("graph_text", [](const PyTrace& self) { return ir::to_string(self.trace.graph); });
   py::class_<PyRecorder>(m, "Recorder")
       .def(py::init<>())
-      .def("argument", [](PyRecorder& self, const TensorRef& source) {
-        return self.argument(source);
-      })
+      .def("argument",
+           [](PyRecorder& self, const TensorRef& source) { return self.argument(source); })
+      .def("mark", &PyRecorder::mark)
       .def("finish",
-           [](PyRecorder& self, const TensorRef& loss) {
-             return PyTrace{self.finish(loss), loss->device()};
+           [](PyRecorder& self, const py::sequence& results) {
+             const std::vector<TensorRef> found = tensors(results);
+             return PyTrace{self.finish(found), found.front()->device()};
            })
       .def("cancel", &PyRecorder::cancel);
   py::class_<StepEntry>(m, "StepEntry")
       .def("try_run", &try_run)
-      .def("accepts", [](const StepEntry& self,
-                         const py::sequence& arguments) { return self.accepts(tensors(arguments)); })
-      .def("rebind", [](StepEntry& self, const py::sequence& captures) {
-        return self.rebind(tensors(captures));
-      })
+      .def("accepts",
+           [](const StepEntry& self, const py::sequence& arguments) {
+             return self.accepts(tensors(arguments));
+           })
+      .def("probe",
+           [](StepEntry& self, const py::sequence& arguments) {
+             const std::vector<TensorRef> inputs = tensors(arguments);
+             const py::gil_scoped_release release;
+             self.probe(inputs);
+           })
+      .def("rebind", [](StepEntry& self,
+                        const py::sequence& captures) { return self.rebind(tensors(captures)); })
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("graph_text", [](const StepEntry& self) { return self.step()->graph_text(); })

@@ -139,7 +139,8 @@ py::tuple shape_tuple(const Shape& shape) {
 
 std::shared_ptr<py::object> guarded(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
-            if (Py_IsInitialized() == 0) return;  // the interpreter has gone, and the object with it
+            if (Py_IsInitialized() == 0)
+              return;  // the interpreter has gone, and the object with it
             const py::gil_scoped_acquire gil;
             delete held;
           }};

@@ -1,10 +1,11 @@
-// emit and view: the two entries through which Python calls operations.
+// emit, view and decompose: the entries through which Python calls operations.
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "bindings/convert.h"
 #include "ops/registry.h"
+#include "runtime/autograd/decompose.h"
 #include "runtime/dispatch/dispatch.h"
 #include "runtime/process.h"
 #include "support/errors.h"
@@ -64,23 +65,43 @@ ir::Attrs attributes(const ir::Op& op, PyObject* const* values, PyObject* names)
   return attrs;
 }
 
+// The inputs of a call: everything after the operation's name.
+std::vector<Operand> operands_of(const ir::Op& op, PyObject* const* args, Py_ssize_t count) {
+  std::vector<Operand> operands;
+  operands.reserve(static_cast<size_t>(count));
+  for (Py_ssize_t i = 1; i < count; ++i) operands.push_back(as_operand(args[i], op.name));
+  return operands;
+}
+
+PyObject* tuple_of(std::vector<runtime::Variable> outputs) {
+  py::tuple result(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    result[i] = py::cast(runtime::make_tensor(std::move(outputs[i])));
+  }
+  return result.release().ptr();
+}
+
 PyObject* emit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   try {
     if (count < 1) throw Error(ErrorKind::kUser, "emit: needs the name of an operation");
     const ir::Op& op = op_of(args[0]);
-    std::vector<Operand> operands;
-    operands.reserve(static_cast<size_t>(count));
-    for (Py_ssize_t i = 1; i < count; ++i) operands.push_back(as_operand(args[i], op.name));
+    const std::vector<Operand> operands = operands_of(op, args, count);
     ir::Attrs attrs = attributes(op, args + count, names);
     std::vector<runtime::Variable> outputs = runtime::dispatch(op, operands, std::move(attrs));
-    if (outputs.size() == 1) {
-      return py::cast(runtime::make_tensor(std::move(outputs.front()))).release().ptr();
-    }
-    py::tuple result(outputs.size());
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      result[i] = py::cast(runtime::make_tensor(std::move(outputs[i])));
-    }
-    return result.release().ptr();
+    if (outputs.size() != 1) return tuple_of(std::move(outputs));
+    return py::cast(runtime::make_tensor(std::move(outputs.front()))).release().ptr();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+PyObject* decompose(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  try {
+    if (count < 1) throw Error(ErrorKind::kUser, "decompose: needs the name of an operation");
+    const ir::Op& op = op_of(args[0]);
+    const std::vector<Operand> operands = operands_of(op, args, count);
+    return tuple_of(runtime::decompose(op, operands, attributes(op, args + count, names)));
   } catch (...) {
     set_python_error();
     return nullptr;
@@ -107,6 +128,8 @@ PyMethodDef methods[] = {
      "emit(name, *inputs, **attributes): calls an operation of the registry."},
     {"view", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(view)), kFlags,
      "view(name, base, **attributes): a view of the base by reshape, permute or slice."},
+    {"decompose", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(decompose)), kFlags,
+     "decompose(name, *inputs, **attributes): the outputs by the operation's simpler nodes."},
     {nullptr, nullptr, 0, nullptr},
 };
 

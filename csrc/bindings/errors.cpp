@@ -45,8 +45,8 @@ void bind_errors(py::module_& m) {
   define(ErrorKind::kDType, "DtypeError", py::make_tuple(user, type_error), "Dtypes do not fit.");
   define(ErrorKind::kType, "ArgumentTypeError", py::make_tuple(user, type_error),
          "An argument has the wrong Python type.");
-  define(ErrorKind::kIndex, "OutOfRangeError",
-         py::make_tuple(user, builtin(PyExc_IndexError)), "An index is out of range.");
+  define(ErrorKind::kIndex, "OutOfRangeError", py::make_tuple(user, builtin(PyExc_IndexError)),
+         "An index is out of range.");
   define(ErrorKind::kDevice, "DeviceError", py::make_tuple(user, runtime_error),
          "Tensors on two devices.");
   define(ErrorKind::kAutograd, "AutogradError", py::make_tuple(user, runtime_error),

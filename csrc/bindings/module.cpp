@@ -24,8 +24,7 @@ class PythonHost final : public runtime::Host {
       if (folder_.empty() || file.compare(0, folder_.size(), folder_) != 0) {
         return std::make_shared<ir::Location>(ir::Location{file, PyFrame_GetLineNumber(raw)});
       }
-      frame = py::reinterpret_steal<py::object>(
-          reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
     }
     return nullptr;
   }

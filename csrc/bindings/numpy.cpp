@@ -71,13 +71,13 @@ py::array to_numpy(const runtime::Tensor& tensor, const char* asked) {
   if (value.is_symbolic() || runtime::thread_state().recorder != nullptr) {
     const runtime::Host* host = runtime::process_state().host;
     const ir::LocationRef caller = host == nullptr ? nullptr : host->caller();
-    throw Error(ErrorKind::kTrace,
-                std::string(asked) +
-                    ": the value of a tensor was asked for inside a compiled step, where only "
-                    "shapes are known; keep the computation in tensors (for a choice, lucid.where)" +
-                    (caller == nullptr
-                         ? ""
-                         : "\n  at " + caller->file + ":" + std::to_string(caller->line)));
+    throw Error(
+        ErrorKind::kTrace,
+        std::string(asked) +
+            ": the value of a tensor was asked for inside a compiled step, where only "
+            "shapes are known; keep the computation in tensors (for a choice, lucid.where)" +
+            (caller == nullptr ? ""
+                               : "\n  at " + caller->file + ":" + std::to_string(caller->line)));
   }
   if (value.type.dtype == DType::kBFloat16) {
     const runtime::GradMode no_grad(false);

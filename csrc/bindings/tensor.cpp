@@ -48,10 +48,8 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
       .def_property_readonly("nbytes", [](const Tensor& t) { return t.type().size_bytes(); })
       .def_property_readonly("is_leaf", &Tensor::is_leaf)
       .def_property_readonly("is_symbolic", &Tensor::is_symbolic)
-      .def_property_readonly("_cell_id",
-                             [](const Tensor& t) {
-                               return reinterpret_cast<uintptr_t>(t.cell().get());
-                             })
+      .def_property_readonly(
+          "_cell_id", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.cell().get()); })
       .def_property_readonly("_version", [](const Tensor& t) { return t.cell()->version; })
       .def_property_readonly("_is_view", [](const Tensor& t) { return t.cell()->view != nullptr; })
       .def_property("requires_grad", &Tensor::requires_grad,
@@ -75,17 +73,17 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
 void bind_methods(py::class_<Tensor, TensorRef>& cls) {
   cls.def("numel", [](const Tensor& t) { return t.type().num_elements(); })
       .def("detach", &Tensor::detach)
-      .def("requires_grad_",
-           [](TensorRef self, bool on) {
-             if (self->requires_grad() != on) runtime::process_state().module_version.fetch_add(1);
-             self->set_requires_grad(on);
-             return self;
-           },
-           py::arg("requires_grad") = true)
+      .def(
+          "requires_grad_",
+          [](TensorRef self, bool on) {
+            if (self->requires_grad() != on) runtime::process_state().module_version.fetch_add(1);
+            self->set_requires_grad(on);
+            return self;
+          },
+          py::arg("requires_grad") = true)
       .def("retain_grad", &Tensor::retain_grad)
-      .def("_register_hook", [](Tensor& t, const py::object& hook) {
-        return t.add_hook(hook_of(hook));
-      })
+      .def("_register_hook",
+           [](Tensor& t, const py::object& hook) { return t.add_hook(hook_of(hook)); })
       .def("_remove_hook", &Tensor::remove_hook)
       .def("assign_",
            [](TensorRef self, const py::object& value) {
@@ -110,8 +108,8 @@ void bind_methods(py::class_<Tensor, TensorRef>& cls) {
 }  // namespace
 
 void bind_tensor(py::module_& m) {
-  py::class_<runtime::GradNode, std::shared_ptr<runtime::GradNode>>(
-      m, "GradNode", "A node of the gradient tape.")
+  py::class_<runtime::GradNode, std::shared_ptr<runtime::GradNode>>(m, "GradNode",
+                                                                    "A node of the gradient tape.")
       .def("name", &runtime::GradNode::name)
       .def("__repr__", [](const runtime::GradNode& node) { return "<" + node.name() + ">"; })
       .def_property_readonly("next_functions", [](const runtime::GradNode& node) {

@@ -39,7 +39,8 @@ Device device_from_text(const std::string& text) {
 
 void bind_dtype(py::module_& m) {
   py::class_<DTypeObject>(m, "dtype", "Element type of a tensor.")
-      .def_property_readonly("name", [](const DTypeObject& d) { return std::string(name(d.value)); })
+      .def_property_readonly("name",
+                             [](const DTypeObject& d) { return std::string(name(d.value)); })
       .def_property_readonly("itemsize", [](const DTypeObject& d) { return size_bytes(d.value); })
       .def_property_readonly("is_floating_point",
                              [](const DTypeObject& d) { return is_floating(d.value); })
@@ -51,7 +52,8 @@ void bind_dtype(py::module_& m) {
              return value && *value == d.value;
            })
       .def("__reduce__", [m](const DTypeObject& d) {
-        return py::make_tuple(m.attr("dtype_from_name"), py::make_tuple(std::string(name(d.value))));
+        return py::make_tuple(m.attr("dtype_from_name"),
+                              py::make_tuple(std::string(name(d.value))));
       });
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
@@ -86,10 +88,9 @@ void bind_device(py::module_& m) {
       .def_property_readonly("type",
                              [](const DeviceObject& d) { return std::string(name(d.value)); })
       .def_property_readonly("index", [](const DeviceObject&) { return 0; })
-      .def("__repr__",
-           [](const DeviceObject& d) {
-             return "device(type='" + std::string(name(d.value)) + "')";
-           })
+      .def(
+          "__repr__",
+          [](const DeviceObject& d) { return "device(type='" + std::string(name(d.value)) + "')"; })
       .def("__str__", [](const DeviceObject& d) { return std::string(name(d.value)); })
       .def("__hash__", [](const DeviceObject& d) { return static_cast<int>(d.value) + 104729; })
       .def("__eq__",
@@ -104,8 +105,7 @@ void bind_device(py::module_& m) {
         return py::make_tuple(m.attr("device"), py::make_tuple(std::string(name(d.value))));
       });
   for (const Device device : {Device::kCpu, Device::kMetal}) {
-    device_objects()[static_cast<size_t>(device)] =
-        py::cast(DeviceObject{device}).inc_ref().ptr();
+    device_objects()[static_cast<size_t>(device)] = py::cast(DeviceObject{device}).inc_ref().ptr();
   }
 }
 
@@ -130,9 +130,8 @@ void bind_generator(py::module_& m) {
              self.set_state({state.first, state.second});
            })
       .def("__reduce__", [m](const Generator& self) {
-        return py::make_tuple(
-            m.attr("_generator_of"),
-            py::make_tuple(self.state().seed, self.state().offset));
+        return py::make_tuple(m.attr("_generator_of"),
+                              py::make_tuple(self.state().seed, self.state().offset));
       });
   m.def("_generator_of", [](int64_t seed, int64_t offset) {
     auto made = std::make_shared<Generator>(seed);
@@ -157,8 +156,9 @@ void bind_process(py::module_& m) {
   m.def("is_grad_enabled", [] { return runtime::thread_state().grad_enabled; });
   m.def("set_grad_enabled", [](bool on) { runtime::thread_state().grad_enabled = on; });
   m.def("is_tracing", [] { return runtime::thread_state().recorder != nullptr; });
-  m.def("require_device", [](const DeviceObject& device) { backends::backend_for(device.value); },
-        "Throws DeviceUnavailableError where the device does not exist.");
+  m.def(
+      "require_device", [](const DeviceObject& device) { backends::backend_for(device.value); },
+      "Throws DeviceUnavailableError where the device does not exist.");
   m.def("memory_allocated", &backends::allocated_bytes);
   m.def("max_memory_allocated", &backends::peak_allocated_bytes);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/process.h"
+#include "support/errors.h"
 
 namespace lucid::compile {
 namespace {
@@ -57,16 +58,23 @@ bool StepEntry::accepts(std::span<const TensorRef> arguments) const {
   return true;
 }
 
-TensorRef StepEntry::try_run(std::span<const TensorRef> arguments) {
+std::vector<TensorRef> StepEntry::try_run(std::span<const TensorRef> arguments) {
   const uint64_t version = runtime::process_state().module_version.load(std::memory_order_relaxed);
-  if (version != module_version_.load(std::memory_order_relaxed)) return nullptr;
-  if (!accepts(arguments)) return nullptr;
-  std::shared_ptr<const std::vector<TensorRef>> captures;
-  {
-    const std::scoped_lock lock(mutex_);
-    captures = captures_;
+  if (version != module_version_.load(std::memory_order_relaxed)) return {};
+  if (!accepts(arguments)) return {};
+  return step_->run(arguments, *captures());
+}
+
+void StepEntry::probe(std::span<const TensorRef> arguments) {
+  if (!accepts(arguments)) {
+    throw Error(ErrorKind::kInternal, "step: a probe with arguments of another signature");
   }
-  return step_->run(arguments, *captures);
+  step_->probe(arguments, *captures());
+}
+
+std::shared_ptr<const std::vector<TensorRef>> StepEntry::captures() const {
+  const std::scoped_lock lock(mutex_);
+  return captures_;
 }
 
 bool StepEntry::rebind(std::vector<TensorRef> captures) {

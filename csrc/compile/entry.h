@@ -31,9 +31,12 @@ class StepEntry {
   StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
             std::vector<TensorRef> captures);
 
-  /// Runs if the arguments, the modes and the modules' version are those of the binding; null
-  /// otherwise. O(arguments), whatever the number of parameters.
-  TensorRef try_run(std::span<const TensorRef> arguments);
+  /// The results, if the arguments, the modes and the modules' version are those of the binding;
+  /// nothing otherwise. O(arguments), whatever the number of parameters.
+  std::vector<TensorRef> try_run(std::span<const TensorRef> arguments);
+
+  /// Runs forward and backward once without any effect. The arguments must fit.
+  void probe(std::span<const TensorRef> arguments);
 
   /// True if the arguments and modes fit, whatever the modules' version.
   bool accepts(std::span<const TensorRef> arguments) const;
@@ -51,6 +54,7 @@ class StepEntry {
     bool operator==(const Modes&) const = default;
   };
   static Modes modes();
+  std::shared_ptr<const std::vector<TensorRef>> captures() const;
 
   std::shared_ptr<CompiledStep> step_;
   std::vector<ArgumentSpec> arguments_;

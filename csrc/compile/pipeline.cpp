@@ -104,10 +104,9 @@ CompiledRef compile_graph(ir::Graph graph, Device device) {
   Dumper dumper;
   dumper.write("traced", graph);
   auto compiled = std::make_shared<Compiled>();
-  compiled->graph =
-      passes::run_pipeline(std::move(graph), [&](std::string_view pass, const ir::Graph& after) {
-        dumper.write(pass, after);
-      });
+  compiled->graph = passes::run_pipeline(
+      std::move(graph),
+      [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
   compiled->executable = backends::backend_for(device).compile(compiled->graph);
   runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   cache().insert(key, compiled);

@@ -1,5 +1,6 @@
 #include "compile/step.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -48,16 +49,15 @@ Value owned(Value value) {
   return value;
 }
 
-// Ties a step's finished gradients into the tape.
+// Ties a step's gradients into the tape.
 class StepNode final : public runtime::GradNode {
  public:
   StepNode(std::shared_ptr<CompiledStep> step, std::vector<Edge> next, Value seed,
-           std::vector<BufferRef> inputs, Gradients gradients)
+           Pieces::Table table)
       : GradNode(std::move(next)),
         step_(std::move(step)),
         seed_(std::move(seed)),
-        inputs_(std::move(inputs)),
-        gradients_(std::move(gradients)) {}
+        table_(std::move(table)) {}
 
   std::string name() const override { return "CompiledStep_backward"; }
   size_t num_outputs() const override { return 1; }
@@ -73,14 +73,16 @@ class StepNode final : public runtime::GradNode {
     const Value& seed = grads.front()->value;
     if (!same_bits(seed, seed_)) {
       const Value own_seed = owned(seed);
-      gradients_ = step_->rerun(inputs_, own_seed);
+      gradients_ = step_->backward(table_, &own_seed);
       seed_ = own_seed;
+    } else if (gradients_.empty()) {
+      gradients_ = step_->backward(table_, nullptr);
     }
     return mode.retain_graph ? gradients_ : std::move(gradients_);
   }
 
   void release() override {
-    inputs_.clear();
+    table_.clear();
     gradients_.clear();
     is_released_ = true;
   }
@@ -88,10 +90,25 @@ class StepNode final : public runtime::GradNode {
  private:
   std::shared_ptr<CompiledStep> step_;
   Value seed_;
-  std::vector<BufferRef> inputs_;  // for a run with another seed
-  Gradients gradients_;
+  Pieces::Table table_;  // the inputs, for a run with another seed, and what crosses segments
+  Gradients gradients_;  // once they are finished
   bool is_released_ = false;
 };
+
+// The segment of each node: by the trace's marks, for the backward that of its origin.
+passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_forward_nodes,
+                                     const std::vector<size_t>& origins) {
+  passes::Segmentation result;
+  result.num_segments = static_cast<int>(trace.marks.size()) + 1;
+  result.num_forward_nodes = num_forward_nodes;
+  const auto segment_of = [&](size_t node) {
+    const auto passed = std::ranges::upper_bound(trace.marks, node);
+    return static_cast<int>(passed - trace.marks.begin());
+  };
+  for (size_t i = 0; i < num_forward_nodes; ++i) result.segments.push_back(segment_of(i));
+  for (const size_t origin : origins) result.segments.push_back(segment_of(origin));
+  return result;
+}
 
 }  // namespace
 
@@ -101,7 +118,8 @@ void CompiledStep::describe_inputs(const runtime::Trace& trace) {
   const auto note = [&](ir::ValueId value, Source source, size_t place) {
     by_value[index(value)] = {source, static_cast<int>(place)};
   };
-  for (size_t i = 0; i < trace.arguments.size(); ++i) note(trace.arguments[i], Source::kArgument, i);
+  for (size_t i = 0; i < trace.arguments.size(); ++i)
+    note(trace.arguments[i], Source::kArgument, i);
   for (size_t i = 0; i < trace.captures.size(); ++i) {
     note(trace.captures[i].value, Source::kCapture, i);
   }
@@ -114,65 +132,79 @@ void CompiledStep::describe_inputs(const runtime::Trace& trace) {
   }
 }
 
-std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with_gradients,
-                                                 Device device) {
-  const Clock::time_point start = Clock::now();
-  std::shared_ptr<CompiledStep> step(new CompiledStep);  // NOLINT: private constructor
-  ir::Graph& graph = trace.graph;
-  const ir::ValueId loss = trace.results.front();
-  if (graph.type(loss).num_elements() != 1 || !is_floating(graph.type(loss).dtype)) {
-    throw Error(ErrorKind::kUser, "step: the loss must be one floating element: got " +
-                                      ir::to_string(graph.type(loss)) +
-                                      "; reduce it with mean() or sum()");
-  }
-  step->device_ = device;
-  step->loss_type_ = graph.type(loss);
-  step->seed_ = runtime::unit_value(step->loss_type_, device);
-  std::vector<ir::ValueId> outputs = {loss};
-  const bool differentiates = with_gradients && !trace.targets.empty();
-  if (differentiates) {
-    const ir::ValueId seed = graph.add_input(ir::Role::kSeed, step->loss_type_);
-    std::vector<ir::ValueId> targets;
-    for (const runtime::GradTarget& target : trace.targets) targets.push_back(target.value);
-    const ir::Grads grads = autodiff::differentiate(graph, {{loss}}, {{seed}}, targets);
-    for (size_t i = 0; i < grads.size(); ++i) {
-      if (!grads[i]) continue;
-      outputs.push_back(*grads[i]);
-      step->targets_.push_back(trace.targets[i]);
-      step->gradient_types_.push_back(graph.type(*grads[i]));
-    }
-  }
-  for (const runtime::StateWrite& write : trace.writes) {
-    outputs.push_back(write.value);
-    step->write_types_.push_back(graph.type(write.value));
-  }
-  graph.set_outputs(std::move(outputs));
-  ir::verify(graph, "autodiff");
-  step->describe_inputs(trace);
-  step->draws_ = std::move(trace.draws);
-  step->writes_ = std::move(trace.writes);
-  for (runtime::StateWrite& write : step->writes_) {
+void CompiledStep::describe_writes(runtime::Trace& trace) {
+  writes_ = std::move(trace.writes);
+  for (const runtime::StateWrite& write : writes_) {
+    write_types_.push_back(trace.graph.type(write.value));
     int place = -1;
     for (size_t i = 0; i < trace.captures.size(); ++i) {
       if (write.tensor != nullptr && trace.captures[i].tensor->cell() == write.tensor->cell()) {
         place = static_cast<int>(i);
       }
     }
-    step->write_captures_.push_back(place);
+    write_captures_.push_back(place);
   }
-  step->compiled_ = compile_graph(std::move(graph), device);
-  const backends::MemoryReport report = step->compiled_->executable->memory();
-  step->memory_.outputs = report.outputs;
-  step->memory_.arena_peak = report.arena_peak;
+}
+
+// Appends the backward; returns the gradients of the targets that the loss depends on.
+std::vector<ir::ValueId> CompiledStep::add_backward(runtime::Trace& trace,
+                                                    std::vector<size_t>& origins) {
+  const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, result_types_.front());
+  std::vector<ir::ValueId> targets;
+  for (const runtime::GradTarget& target : trace.targets) targets.push_back(target.value);
+  const ir::ValueId loss = trace.results.front();
+  const ir::Grads grads =
+      autodiff::differentiate(trace.graph, {{loss}}, {{seed}}, targets, &origins);
+  std::vector<ir::ValueId> found;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i]) continue;
+    found.push_back(*grads[i]);
+    targets_.push_back(trace.targets[i]);
+    gradient_types_.push_back(trace.graph.type(*grads[i]));
+  }
+  return found;
+}
+
+std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with_gradients,
+                                                 Device device) {
+  const Clock::time_point start = Clock::now();
+  std::shared_ptr<CompiledStep> step(new CompiledStep);  // NOLINT: private constructor
+  ir::Graph& graph = trace.graph;
+  std::vector<ir::ValueId> outputs = trace.results;
+  for (const ir::ValueId result : outputs) step->result_types_.push_back(graph.type(result));
+  const ir::ValueType& loss = step->result_types_.front();
+  if (loss.num_elements() != 1 || !is_floating(loss.dtype)) {
+    throw Error(ErrorKind::kUser, "step: the loss must be one floating element: got " +
+                                      ir::to_string(loss) + "; reduce it with mean() or sum()");
+  }
+  step->device_ = device;
+  step->seed_ = runtime::unit_value(loss, device);
+  const size_t num_forward_nodes = graph.nodes().size();
+  std::vector<size_t> origins;
+  if (with_gradients && !trace.targets.empty()) {
+    const std::vector<ir::ValueId> grads = step->add_backward(trace, origins);
+    outputs.insert(outputs.end(), grads.begin(), grads.end());
+  }
+  for (const runtime::StateWrite& write : trace.writes) outputs.push_back(write.value);
+  graph.set_outputs(std::move(outputs));
+  ir::verify(graph, "autodiff");
+  step->describe_inputs(trace);
+  step->describe_writes(trace);
+  step->draws_ = std::move(trace.draws);
+  step->pieces_ = std::make_unique<const Pieces>(
+      graph, segmentation_of(trace, num_forward_nodes, origins), device);
+  step->memory_.outputs = step->pieces_->output_bytes();
+  step->memory_.arena_peak = step->pieces_->arena_peak();
+  step->memory_.segments = step->pieces_->segments();
   step->timing_.compile_seconds = seconds_since(start);
   return step;
 }
 
-std::vector<BufferRef> CompiledStep::gather(std::span<const TensorRef> arguments,
-                                            std::span<const TensorRef> captures,
-                                            std::vector<runtime::Generator::State>& drawn) const {
+Pieces::Table CompiledStep::gather(std::span<const TensorRef> arguments,
+                                   std::span<const TensorRef> captures,
+                                   std::vector<runtime::Generator::State>& drawn) const {
   const CellLock lock(mutex_);
-  std::vector<BufferRef> inputs;
+  Pieces::Table inputs;
   inputs.reserve(sources_.size());
   drawn.reserve(draws_.size());
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -210,52 +242,57 @@ std::vector<Edge> CompiledStep::target_edges(std::span<const TensorRef> argument
   std::vector<Edge> edges;
   edges.reserve(targets_.size());
   for (const runtime::GradTarget& target : targets_) {
-    const TensorRef& tensor = target.argument >= 0
-                                  ? arguments[static_cast<size_t>(target.argument)]
-                                  : captures[static_cast<size_t>(target.capture)];
+    const TensorRef& tensor = target.argument >= 0 ? arguments[static_cast<size_t>(target.argument)]
+                                                   : captures[static_cast<size_t>(target.capture)];
     edges.push_back(tensor->edge());
   }
   return edges;
 }
 
-std::vector<BufferRef> CompiledStep::execute(std::span<const BufferRef> inputs) {
+void CompiledStep::take_back(const std::vector<runtime::Generator::State>& drawn) const {
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    draws_[i].generator->take_back(drawn[i], draws_[i].counters);
+  }
+}
+
+template <class Run>
+void CompiledStep::timed(Run run) {
   const Clock::time_point start = Clock::now();
-  std::vector<BufferRef> outputs;
   {
     const runtime::HostPause pause(true);
-    outputs = compiled_->executable->run(inputs, nullptr);
+    run();
   }
-  runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
   const double seconds = seconds_since(start);
   const std::scoped_lock lock(mutex_);
   ++timing_.runs;
   timing_.run_seconds += seconds;
-  return outputs;
 }
 
-Gradients CompiledStep::take_gradients(std::vector<BufferRef>& outputs) const {
+Gradients CompiledStep::take_gradients(Pieces::Table& table) const {
   Gradients gradients(gradient_types_.size());
   for (size_t i = 0; i < gradient_types_.size(); ++i) {
     Value& value = gradients[i].emplace().value;
     value.type = gradient_types_[i];
     value.device = device_;
-    value.buffer = std::move(outputs[1 + i]);
+    BufferRef& buffer = table[pieces_->output_slot(result_types_.size() + i)];
+    value.buffer = pieces_->has_distinct_outputs() ? std::move(buffer) : buffer;
   }
   return gradients;
 }
 
 void CompiledStep::write_state(std::span<const TensorRef> arguments,
                                std::span<const TensorRef> captures,
-                               std::vector<BufferRef>& outputs) const {
+                               const Pieces::Table& table) const {
   if (writes_.empty()) return;
   const CellLock lock(mutex_);
   const runtime::GradMode no_grad(false);
+  const size_t first = result_types_.size() + gradient_types_.size();
   for (size_t i = 0; i < writes_.size(); ++i) {
     const runtime::StateWrite& write = writes_[i];
     const int place = write_captures_[i];
     Value value{.type = write_types_[i],
                 .device = device_,
-                .buffer = std::move(outputs[1 + gradient_types_.size() + i])};
+                .buffer = table[pieces_->output_slot(first + i)]};
     const TensorRef& target = write.argument >= 0 ? arguments[static_cast<size_t>(write.argument)]
                               : place >= 0        ? captures[static_cast<size_t>(place)]
                                                   : write.tensor;
@@ -263,43 +300,63 @@ void CompiledStep::write_state(std::span<const TensorRef> arguments,
   }
 }
 
-TensorRef CompiledStep::run(std::span<const TensorRef> arguments,
-                            std::span<const TensorRef> captures) {
+std::vector<TensorRef> CompiledStep::run(std::span<const TensorRef> arguments,
+                                         std::span<const TensorRef> captures) {
   std::vector<runtime::Generator::State> drawn;
-  std::vector<BufferRef> inputs;
-  std::vector<BufferRef> outputs;
+  Pieces::Table table;
   std::vector<Edge> edges;
-  Value seed;
+  Value seed{.type = result_types_.front(), .device = device_};
   try {
-    inputs = gather(arguments, captures, drawn);
+    table = gather(arguments, captures, drawn);
     edges = target_edges(arguments, captures);
-    seed = {.type = loss_type_, .device = device_};
-    if (!targets_.empty()) seed.buffer = inputs.back();
-    outputs = execute(inputs);
+    if (!targets_.empty()) seed.buffer = table[sources_.size() - 1];
+    timed([&] { pieces_->run_forward(table); });
   } catch (...) {
-    for (size_t i = 0; i < drawn.size(); ++i) {
-      draws_[i].generator->take_back(drawn[i], draws_[i].counters);
-    }
+    take_back(drawn);
     throw;
   }
-  Variable loss{.value = {.type = loss_type_, .device = device_, .buffer = outputs.front()}};
-  if (!targets_.empty()) {
-    loss.edge.node = std::make_shared<StepNode>(
-        shared_from_this(), std::move(edges), std::move(seed), std::move(inputs),
-        take_gradients(outputs));
+  std::vector<TensorRef> results;
+  for (size_t i = 0; i < result_types_.size(); ++i) {
+    Value value{
+        .type = result_types_[i], .device = device_, .buffer = table[pieces_->output_slot(i)]};
+    results.push_back(runtime::make_tensor(std::move(value)));
   }
-  write_state(arguments, captures, outputs);
-  return runtime::make_tensor(std::move(loss));
+  write_state(arguments, captures, table);
+  if (targets_.empty()) return results;
+  results.front()->set_history({std::make_shared<StepNode>(shared_from_this(), std::move(edges),
+                                                           std::move(seed), std::move(table)),
+                                0});
+  return results;
 }
 
-Gradients CompiledStep::rerun(std::vector<BufferRef> inputs, const Value& seed) {
-  inputs.back() = seed.buffer;
-  std::vector<BufferRef> outputs = execute(inputs);
-  {
+Gradients CompiledStep::backward(Pieces::Table& table, const Value* seed) {
+  if (seed != nullptr) {
+    table[sources_.size() - 1] = seed->buffer;
+    timed([&] { pieces_->rerun_last(table); });
     const std::scoped_lock lock(mutex_);
-    seed_ = seed;
+    seed_ = *seed;
   }
-  return take_gradients(outputs);
+  if (!pieces_->has_backward()) return take_gradients(table);
+  // A copy of the references: after an error the table is as it was.
+  Pieces::Table values = table;
+  timed([&] { pieces_->run_backward(values); });
+  return take_gradients(values);
+}
+
+void CompiledStep::probe(std::span<const TensorRef> arguments,
+                         std::span<const TensorRef> captures) {
+  std::vector<runtime::Generator::State> drawn;
+  try {
+    Pieces::Table table = gather(arguments, captures, drawn);
+    timed([&] {
+      pieces_->run_forward(table);
+      pieces_->run_backward(table);
+    });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
 }
 
 StepMemory CompiledStep::memory() const { return memory_; }

@@ -1,4 +1,5 @@
-// A compiled training step: forward, loss and backward of one trace in one executable.
+// A compiled training step: forward, loss and backward of one trace, in one executable or, split
+// into segments, in several.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/pipeline.h"
+#include "compile/pieces.h"
 #include "runtime/autograd/node.h"
 #include "runtime/tensor/tensor.h"
 #include "runtime/trace/recorder.h"
@@ -22,6 +23,7 @@ struct StepMemory {
   int64_t inputs = 0;
   int64_t outputs = 0;
   int64_t arena_peak = 0;
+  std::vector<SegmentMemory> segments;
 };
 
 /// Seconds spent on compiling, and on runs so far.
@@ -36,23 +38,30 @@ struct StepTiming {
 class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
  public:
   /// Appends the backward for every target of the trace (unless gradients are off) and compiles.
-  /// The trace has one result, the loss: one element, floating. Throws what compiling throws.
+  /// The trace's first result is the loss: one element, floating; more are returned without
+  /// history. The trace's marks split it into segments. Throws what compiling throws.
   static std::shared_ptr<CompiledStep> make(runtime::Trace trace, bool with_gradients,
                                             Device device);
 
-  /// Runs once: returns the loss, tied to the arguments and captured tensors that require a
-  /// gradient; writes state back and moves the generators, only if the whole run succeeded.
-  /// `captures` stand in the order of the trace's captures.
-  TensorRef run(std::span<const TensorRef> arguments, std::span<const TensorRef> captures);
+  /// Runs once: returns the results, the loss tied to the arguments and captured tensors that
+  /// require a gradient; writes state back and moves the generators, only if the whole run
+  /// succeeded. `captures` stand in the order of the trace's captures. The backward of segments
+  /// before the last runs in the loss's backward.
+  std::vector<TensorRef> run(std::span<const TensorRef> arguments,
+                             std::span<const TensorRef> captures);
 
-  /// Runs the executable once more on the inputs of an earlier run, with another gradient of
-  /// the loss; returns the gradients. Later runs start with that seed.
-  runtime::Gradients rerun(std::vector<backends::BufferRef> inputs, const runtime::Value& seed);
+  /// Runs forward and backward of all segments and forgets the results: nothing is written and
+  /// no generator moves.
+  void probe(std::span<const TensorRef> arguments, std::span<const TensorRef> captures);
+
+  /// The gradients of an earlier run, whose table of values it was; with `seed`, those for
+  /// another gradient of the loss: the last segment runs once more, and later runs start with it.
+  runtime::Gradients backward(Pieces::Table& table, const runtime::Value* seed);
 
   StepMemory memory() const;
   StepTiming timing() const;
-  std::string graph_text() const { return ir::to_string(compiled_->graph); }
-  size_t num_nodes() const { return compiled_->graph.nodes().size(); }
+  std::string graph_text() const { return pieces_->text(); }
+  size_t num_nodes() const { return pieces_->num_nodes(); }
 
  private:
   enum class Source : uint8_t { kArgument, kCapture, kDraw, kSeed };
@@ -62,20 +71,23 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
   };
 
   CompiledStep() = default;
-  std::vector<backends::BufferRef> gather(std::span<const TensorRef> arguments,
-                                          std::span<const TensorRef> captures,
-                                          std::vector<runtime::Generator::State>& drawn) const;
+  Pieces::Table gather(std::span<const TensorRef> arguments, std::span<const TensorRef> captures,
+                       std::vector<runtime::Generator::State>& drawn) const;
+  void take_back(const std::vector<runtime::Generator::State>& drawn) const;
   std::vector<runtime::Edge> target_edges(std::span<const TensorRef> arguments,
                                           std::span<const TensorRef> captures) const;
-  std::vector<backends::BufferRef> execute(std::span<const backends::BufferRef> inputs);
+  template <class Run>
+  void timed(Run run);
   void write_state(std::span<const TensorRef> arguments, std::span<const TensorRef> captures,
-                   std::vector<backends::BufferRef>& outputs) const;
-  runtime::Gradients take_gradients(std::vector<backends::BufferRef>& outputs) const;
+                   const Pieces::Table& table) const;
+  runtime::Gradients take_gradients(Pieces::Table& table) const;
+  std::vector<ir::ValueId> add_backward(runtime::Trace& trace, std::vector<size_t>& origins);
   void describe_inputs(const runtime::Trace& trace);
+  void describe_writes(runtime::Trace& trace);
 
-  CompiledRef compiled_;
+  std::unique_ptr<const Pieces> pieces_;
   Device device_ = Device::kCpu;
-  ir::ValueType loss_type_;
+  std::vector<ir::ValueType> result_types_;  // the loss first
   std::vector<InputSource> sources_;
   std::vector<ir::ValueType> input_types_;
   std::vector<runtime::Draw> draws_;

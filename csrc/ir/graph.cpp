@@ -1,6 +1,7 @@
 #include "ir/graph.h"
 
 #include <array>
+#include <string>
 
 namespace lucid::ir {
 namespace {
@@ -18,6 +19,14 @@ void append_type(std::string& key, const ValueType& type) {
   for (const int64_t size : type.shape.sizes()) {
     key.append(reinterpret_cast<const char*>(&size), sizeof(size));
   }
+}
+
+/// "1 input", "2 to 3 inputs", "1 or more inputs": what an operation takes.
+std::string input_counts(const Op& op) {
+  std::string text = std::to_string(op.min_inputs);
+  if (op.max_inputs < 0) text += " or more";
+  if (op.max_inputs > op.min_inputs) text += " to " + std::to_string(op.max_inputs);
+  return text + (op.max_inputs == 1 ? " input" : " inputs");
 }
 
 }  // namespace
@@ -67,17 +76,16 @@ std::string structure_key(const Graph& graph) {
   return key;
 }
 
-ValueTypes infer(const Op& op, std::span<const std::optional<ValueType>> inputs,
-                 const Attrs& attrs, const LocationRef& location) {
+ValueTypes infer(const Op& op, std::span<const std::optional<ValueType>> inputs, const Attrs& attrs,
+                 const LocationRef& location) {
   const InferArgs args(op, inputs, attrs);
   try {
     const auto count = static_cast<int>(inputs.size());
     if (count < op.min_inputs || (op.max_inputs >= 0 && count > op.max_inputs)) {
-      args.fail(ErrorKind::kUser, "takes " + std::to_string(op.min_inputs) + " to " +
-                                      std::to_string(op.max_inputs) + " inputs: got " +
-                                      std::to_string(count));
+      args.fail(ErrorKind::kUser, "takes " + input_counts(op) + ": got " + std::to_string(count));
     }
-    for (int i = 0; i < op.min_inputs; ++i) {
+    const int num_required = op.max_inputs < 0 ? count : op.min_inputs;
+    for (int i = 0; i < num_required; ++i) {
       if (!args.has(static_cast<size_t>(i))) {
         args.fail(ErrorKind::kUser, "input " + std::to_string(i) + " is missing");
       }

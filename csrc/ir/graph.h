@@ -96,7 +96,7 @@ std::string structure_key(const Graph& graph);
 void verify(const Graph& graph, std::string_view stage);
 
 /// Types of a call's outputs; checks arity and attributes first. Errors carry the location.
-ValueTypes infer(const Op& op, std::span<const std::optional<ValueType>> inputs,
-                 const Attrs& attrs, const LocationRef& location);
+ValueTypes infer(const Op& op, std::span<const std::optional<ValueType>> inputs, const Attrs& attrs,
+                 const LocationRef& location);
 
 }  // namespace lucid::ir

@@ -23,15 +23,15 @@ struct Op;
 
 /// Facts that passes, planner and runtime ask for; combined with |.
 enum Trait : uint32_t {
-  kPure = 1u << 0,         ///< same inputs, same outputs; may be merged, folded or dropped
-  kElementwise = 1u << 1,  ///< output element depends on the inputs' elements at its index
-  kReduction = 1u << 2,    ///< folds axes
-  kRandom = 1u << 3,       ///< draws counters from its last input; pure given that input
-  kPromotes = 1u << 4,     ///< the front end brings all inputs to one dtype first
+  kPure = 1u << 0,             ///< same inputs, same outputs; may be merged, folded or dropped
+  kElementwise = 1u << 1,      ///< output element depends on the inputs' elements at its index
+  kReduction = 1u << 2,        ///< folds axes
+  kRandom = 1u << 3,           ///< draws counters from its last input; pure given that input
+  kPromotes = 1u << 4,         ///< the front end brings all inputs to one dtype first
   kPromotesToFloat = 1u << 5,  ///< as kPromotes; integers go to the default floating dtype
-  kInPlace = 1u << 6,      ///< the first output may take the first input's memory if sizes agree
-  kAlias = 1u << 7,        ///< the output has the bytes of the first input (reshape, detach)
-  kCheap = 1u << 8,        ///< recomputing costs less than keeping
+  kInPlace = 1u << 6,  ///< the first output may take the first input's memory if sizes agree
+  kAlias = 1u << 7,    ///< the output has the bytes of the first input (reshape, detach)
+  kCheap = 1u << 8,    ///< recomputing costs less than keeping
   kCommutative = 1u << 9,
 };
 
@@ -86,7 +86,8 @@ using DecomposeFn = std::vector<ValueId> (*)(ops::Builder& builder, const Node& 
 struct Op {
   std::string_view name;
   std::string_view doc;
-  /// Inputs: at least min_inputs, at most max_inputs (-1: any number); those past min may be absent.
+  /// Inputs: at least min_inputs, at most max_inputs (-1: any number, none absent); those past
+  /// min may be absent.
   int min_inputs = 1;
   int max_inputs = 1;
   std::vector<AttrSpec> attrs = {};

@@ -55,7 +55,8 @@ class Parser {
     while (!accept("return")) statement();
     std::vector<ValueId> outputs;
     if (peek() == '%') {
-      do outputs.push_back(known()); while (accept(","));
+      do outputs.push_back(known());
+      while (accept(","));
     }
     expect("}");
     graph_.set_outputs(std::move(outputs));
@@ -101,8 +102,8 @@ class Parser {
   std::string_view word() {
     skip();
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
-                                  text_[at_] == '_')) {
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
       ++at_;
     }
     if (at_ == begin) fail("expected a name");
@@ -112,7 +113,8 @@ class Parser {
   int64_t integer() {
     skip();
     int64_t value = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("expected an integer");
     at_ = static_cast<size_t>(end - text_.data());
     return value;
@@ -154,7 +156,8 @@ class Parser {
     Ints values;
     expect("[");
     if (accept("]")) return values;
-    do values.push_back(integer()); while (accept(","));
+    do values.push_back(integer());
+    while (accept(","));
     expect("]");
     return values;
   }
@@ -247,7 +250,8 @@ class Parser {
     skip();
     const int first_line = line_;
     std::vector<uint32_t> written;
-    do written.push_back(id()); while (accept(","));
+    do written.push_back(id());
+    while (accept(","));
     expect("=");
     if (accept("input ")) {
       if (written.size() != 1) fail("an input is one value");
@@ -267,7 +271,8 @@ class Parser {
     node.stop_gradient = accept("stop_gradient");
     expect(":");
     ValueTypes types;
-    do types.push_back(type()); while (accept(","));
+    do types.push_back(type());
+    while (accept(","));
     if (types.size() != written.size()) {
       line_ = first_line;
       fail("as many types as outputs are needed");

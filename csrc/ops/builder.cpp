@@ -21,8 +21,8 @@ ValueId Builder::op(std::string_view name, std::vector<std::optional<ValueId>> i
   return emit(get(name), std::move(inputs), std::move(attrs)).front();
 }
 
-std::vector<ValueId> Builder::ops(std::string_view name,
-                                  std::vector<std::optional<ValueId>> inputs, Attrs attrs) {
+std::vector<ValueId> Builder::ops(std::string_view name, std::vector<std::optional<ValueId>> inputs,
+                                  Attrs attrs) {
   return emit(get(name), std::move(inputs), std::move(attrs));
 }
 
@@ -33,8 +33,7 @@ ValueId Builder::number(double value, ValueId like) {
 
 ValueId Builder::full_like(double value, ValueId like) {
   const ValueType& wanted = type(like);
-  return op("full", {},
-            {to_ints(wanted.shape), wanted.dtype, number_of(value, wanted.dtype)});
+  return op("full", {}, {to_ints(wanted.shape), wanted.dtype, number_of(value, wanted.dtype)});
 }
 
 ValueId Builder::reshape(ValueId a, const Shape& shape) {

@@ -42,9 +42,7 @@ class Builder {
   ValueId mul(ValueId a, ValueId b) { return op("mul", {a, b}); }
   ValueId div(ValueId a, ValueId b) { return op("div", {a, b}); }
   ValueId neg(ValueId a) { return op("neg", {a}); }
-  ValueId where(ValueId condition, ValueId a, ValueId b) {
-    return op("where", {condition, a, b});
-  }
+  ValueId where(ValueId condition, ValueId a, ValueId b) { return op("where", {condition, a, b}); }
   /// 0-d constant with the dtype of `like`; broadcasts in element-wise operations.
   ValueId number(double value, ValueId like);
   /// `value` everywhere, with the type of `like`.

@@ -177,8 +177,8 @@ class Planner {
   const ir::Graph& graph_;
   std::span<const int64_t> scratch_sizes_;
   std::vector<uint32_t> roots_;
-  std::vector<int> last_use_;                  // by root: last node that reads it, or -1
-  std::vector<std::optional<Place>> kinds_;    // by root: inputs and outputs
+  std::vector<int> last_use_;                     // by root: last node that reads it, or -1
+  std::vector<std::optional<Place>> kinds_;       // by root: inputs and outputs
   std::vector<std::optional<size_t>> blocks_of_;  // by root: arena values
   std::vector<size_t> scratch_blocks_;
   std::vector<Block> blocks_;

@@ -31,7 +31,7 @@ struct Copy {
 };
 
 struct Plan {
-  std::vector<Place> places;           ///< by value id
+  std::vector<Place> places;             ///< by value id
   std::vector<int64_t> scratch_offsets;  ///< by node: where its scratch lies in the arena
   std::vector<Copy> copies;
   /// Exact bytes of the arena: the peak of all values and scratch that live in it.

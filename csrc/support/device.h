@@ -8,8 +8,6 @@ namespace lucid {
 
 enum class Device : uint8_t { kCpu, kMetal };
 
-constexpr std::string_view name(Device device) {
-  return device == Device::kCpu ? "cpu" : "metal";
-}
+constexpr std::string_view name(Device device) { return device == Device::kCpu ? "cpu" : "metal"; }
 
 }  // namespace lucid

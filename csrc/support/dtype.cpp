@@ -7,7 +7,7 @@ namespace lucid {
 namespace {
 
 constexpr std::array<std::string_view, kNumDTypes> kNames = {
-    "bool",    "uint8",    "int8",    "int16",   "int32",
+    "bool",  "uint8",   "int8",     "int16",   "int32",
     "int64", "float16", "bfloat16", "float32", "float64"};
 
 }  // namespace

@@ -32,7 +32,9 @@ constexpr int64_t size_bytes(DType dtype) {
 
 constexpr bool is_floating(DType dtype) { return dtype >= DType::kFloat16; }
 constexpr bool is_integer(DType dtype) { return dtype >= DType::kUInt8 && dtype <= DType::kInt64; }
-constexpr bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+constexpr bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
 
 /// "float32", "int64", "bool", ...
 std::string_view name(DType dtype);

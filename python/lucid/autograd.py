@@ -152,7 +152,11 @@ def grad(
     roots = _as_tuple(outputs)
     retain = create_graph if retain_graph is None else retain_graph
     seeds = _seeds(grad_outputs, len(roots), "grad")
-    return _C._grad(roots, _as_tuple(inputs), seeds, retain, create_graph, allow_unused)
+    found = _C._grad(roots, _as_tuple(inputs), seeds, retain, create_graph, allow_unused)
+    if create_graph or not _C.is_tracing():
+        return found
+    # A trace records the backward with its history; without create_graph it is a constant.
+    return tuple(None if g is None else g.detach() for g in found)
 
 
 class FunctionContext:

@@ -25,7 +25,9 @@ template <class T>
 TensorRef tensor_of(DType dtype, const Shape& shape, const std::vector<T>& elements) {
   runtime::Value value{.type = {dtype, shape}};
   value.buffer = backends::backend_for(Device::kCpu).allocate(value.type.size_bytes());
-  std::memcpy(value.buffer->data(), elements.data(), elements.size() * sizeof(T));
+  if (!elements.empty()) {
+    std::memcpy(value.buffer->data(), elements.data(), elements.size() * sizeof(T));
+  }
   return runtime::make_tensor(std::move(value));
 }
 

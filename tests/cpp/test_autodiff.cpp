@@ -208,8 +208,8 @@ graph {
 }
 
 TEST(a_root_that_is_a_target) {
-  const auto [graph, grads] = differentiated("graph { %0 = input parameter float32[] return %0 }",
-                                             {0});
+  const auto [graph, grads] =
+      differentiated("graph { %0 = input parameter float32[] return %0 }", {0});
   CHECK(*grads[0] == ir::ValueId{1});
 }
 

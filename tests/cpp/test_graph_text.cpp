@@ -124,8 +124,8 @@ TEST(text_strings_of_any_bytes) {
 }
 
 TEST(text_ids_may_be_any_numbers) {
-  const ir::Graph graph = parse_graph(
-      "graph { %7 = input argument float32[2] %3 = neg(%7) : float32[2] return %3 }");
+  const ir::Graph graph =
+      parse_graph("graph { %7 = input argument float32[2] %3 = neg(%7) : float32[2] return %3 }");
   CHECK_GRAPH(graph, R"(
 graph {
   %0 = input argument float32[2]
@@ -162,10 +162,8 @@ TEST(structure_keys_leave_locations_out) {
 TEST(text_refusals_name_the_line) {
   refuses("", "graph text, line 1: expected 'graph'");
   refuses("graph {\n\n", "graph text, line 3: expected '%'");
-  refuses("graph {\n  %0 = input friend float32[2]\n",
-          "graph text, line 2: unknown role friend");
-  refuses("graph {\n  %0 = input argument float8[2]\n",
-          "graph text, line 2: unknown dtype float8");
+  refuses("graph {\n  %0 = input friend float32[2]\n", "graph text, line 2: unknown role friend");
+  refuses("graph {\n  %0 = input argument float8[2]\n", "graph text, line 2: unknown dtype float8");
   refuses("graph {\n  %0 = input argument float32[-2]\n",
           "graph text, line 2: negative size -2 in a shape");
   refuses("graph {\n  %0 = input argument float32[1,1,1,1,1,1,1,1,1]\n",

@@ -36,9 +36,9 @@ std::string with_constant(const std::string& op, const std::string& value, bool 
 }
 
 void drops(const std::string& op, const std::string& value, bool swapped = false) {
-  rewrites(passes::simplify, with_constant(op, value, swapped),
-           "  %1 = full() {shape=[], dtype=float32, value=" + value +
-               "} : float32[]\n  return %0\n}\n");
+  rewrites(
+      passes::simplify, with_constant(op, value, swapped),
+      "  %1 = full() {shape=[], dtype=float32, value=" + value + "} : float32[]\n  return %0\n}\n");
 }
 
 }  // namespace
@@ -52,10 +52,10 @@ TEST(simplify_neutral_operands) {
 }
 
 TEST(simplify_keeps_what_is_not_exact) {
-  keeps(passes::simplify, with_constant("add", "0.0"));        // -0 + 0 is 0
+  keeps(passes::simplify, with_constant("add", "0.0"));  // -0 + 0 is 0
   keeps(passes::simplify, with_constant("add", "0.0", true));
   keeps(passes::simplify, with_constant("add", "-0.0"));
-  keeps(passes::simplify, with_constant("mul", "0.0"));        // nan, inf, -1
+  keeps(passes::simplify, with_constant("mul", "0.0"));  // nan, inf, -1
   keeps(passes::simplify, with_constant("mul", "0.0", true));
   keeps(passes::simplify, with_constant("sub", "-0.0"));       // -0 - (-0) is 0
   keeps(passes::simplify, with_constant("sub", "0.0", true));  // 0 - x
@@ -69,7 +69,8 @@ TEST(simplify_keeps_what_is_not_exact) {
 }
 
 TEST(simplify_keeps_a_product_that_broadcasts) {
-  keeps(passes::simplify, R"(  %1 = full() {shape=[4, 2, 3], dtype=float32, value=1.0} : float32[4, 2, 3]
+  keeps(passes::simplify,
+        R"(  %1 = full() {shape=[4, 2, 3], dtype=float32, value=1.0} : float32[4, 2, 3]
   %2 = mul(%0, %1) : float32[4, 2, 3]
   return %2
 }
@@ -88,8 +89,7 @@ TEST(simplify_operations_that_change_nothing) {
   for (const char* node :
        {"detach(%0)", "reshape(%0) {shape=[2, 3]}", "broadcast_to(%0) {shape=[2, 3]}",
         "cast(%0) {dtype=float32}", "permute(%0) {dims=[0, 1]}"}) {
-    rewrites(passes::simplify,
-             "  %1 = " + std::string(node) + " : float32[2, 3]\n  return %1\n}\n",
+    rewrites(passes::simplify, "  %1 = " + std::string(node) + " : float32[2, 3]\n  return %1\n}\n",
              "  return %0\n}\n");
   }
 }
@@ -149,7 +149,8 @@ graph {
 }
 
 TEST(fold_shape_operations_on_constants) {
-  rewrites(passes::fold_constants, R"(  %1 = full() {shape=[1, 2], dtype=float32, value=-0.0} : float32[1, 2]
+  rewrites(passes::fold_constants,
+           R"(  %1 = full() {shape=[1, 2], dtype=float32, value=-0.0} : float32[1, 2]
   %2 = reshape(%1) {shape=[2]} : float32[2]
   %3 = broadcast_to(%1) {shape=[3, 2]} : float32[3, 2]
   %4 = permute(%3) {dims=[1, 0]} : float32[2, 3]
@@ -226,7 +227,8 @@ graph {
 }
 
 TEST(merge_nodes_of_several_outputs) {
-  rewrites(passes::merge_common, R"(  %1, %2 = sort(%0) {dim=1, descending=false} : float32[2, 3], int64[2, 3]
+  rewrites(passes::merge_common,
+           R"(  %1, %2 = sort(%0) {dim=1, descending=false} : float32[2, 3], int64[2, 3]
   %3, %4 = sort(%0) {dim=1, descending=false} : float32[2, 3], int64[2, 3]
   return %3, %4
 }
@@ -269,7 +271,8 @@ TEST(drop_dead_keeps_order_and_inputs) {
 }
 
 TEST(drop_dead_keeps_a_node_for_one_of_its_outputs) {
-  keeps(passes::drop_dead, R"(  %1, %2 = sort(%0) {dim=1, descending=false} : float32[2, 3], int64[2, 3]
+  keeps(passes::drop_dead,
+        R"(  %1, %2 = sort(%0) {dim=1, descending=false} : float32[2, 3], int64[2, 3]
   return %2
 }
 )");

@@ -22,7 +22,7 @@ struct Traced {
   std::vector<TensorRef> captures;
 
   TensorRef run(const std::vector<TensorRef>& arguments) const {
-    return step->run(arguments, captures);
+    return step->run(arguments, captures).front();
   }
 };
 
@@ -77,8 +77,7 @@ TEST(step_equals_eager) {
 TEST(gradients_of_steps_accumulate) {
   const TensorRef w = parameter({2});
   const TensorRef x = floats({3});
-  const Traced step =
-      traced({x}, [&](const auto& in) { return sum(call("mul", {in[0], w})); });
+  const Traced step = traced({x}, [&](const auto& in) { return sum(call("mul", {in[0], w})); });
   backward(step.run({x}));
   backward(call("add", {step.run({x}), step.run({x})}));
   CHECK_EQ(grad_of(w), (Floats{9}));
@@ -96,8 +95,7 @@ TEST(an_argument_that_requires_a_gradient_gets_one) {
 TEST(a_changed_seed_runs_once_more_and_is_kept) {
   const TensorRef w = parameter({2});
   const TensorRef x = floats({3});
-  const Traced step =
-      traced({x}, [&](const auto& in) { return sum(call("mul", {in[0], w})); });
+  const Traced step = traced({x}, [&](const auto& in) { return sum(call("mul", {in[0], w})); });
   const auto grad_with_seed = [&](float seed) {
     w->set_grad(nullptr);
     const TensorRef loss = step.run({x});
@@ -114,8 +112,9 @@ TEST(a_changed_seed_runs_once_more_and_is_kept) {
 TEST(a_rerun_sees_the_values_of_its_own_run) {
   const TensorRef w = parameter({2});
   const TensorRef x = floats({3});
-  const Traced step =
-      traced({x}, [&](const auto& in) { return sum(call("mul", {call("mul", {in[0], w}), w})); });
+  const Traced step = traced({x}, [&](const auto& in) {
+    return sum(call("mul", {call("mul", {in[0], w}), w}));
+  });
   const TensorRef loss = step.run({x});
   {
     const GradMode no_grad(false);
@@ -269,8 +268,8 @@ TEST(memory_is_known_before_the_first_run) {
   const Traced step = traced({x}, [&](const auto& in) { return small_loss(in[0], w); });
   const compile::StepMemory memory = step.step->memory();
   CHECK_EQ(memory.parameters, 16);
-  CHECK_EQ(memory.inputs, 16 + 4);       // x and the seed
-  CHECK_EQ(memory.outputs, 4 + 16);      // the loss and one gradient
+  CHECK_EQ(memory.inputs, 16 + 4);   // x and the seed
+  CHECK_EQ(memory.outputs, 4 + 16);  // the loss and one gradient
   const int64_t before = backends::num_allocations();
   const TensorRef loss = step.run({x});
   CHECK_EQ(backends::num_allocations() - before, 2);

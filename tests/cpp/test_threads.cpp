@@ -67,7 +67,7 @@ struct Shared {
     step = CompiledStep::make(std::move(trace), true, Device::kCpu);
   }
 
-  TensorRef run() const { return step->run({{x}}, captures); }
+  TensorRef run() const { return step->run({{x}}, captures).front(); }
 };
 
 }  // namespace
@@ -101,8 +101,8 @@ TEST(threads_go_backward_with_seeds_of_their_own) {
   const Shared shared(false);
   const int num_thrown = on_threads([&](int thread) {
     const TensorRef mine = parameter({2});
-    const TensorRef seed = tensor_of(DType::kFloat32, Shape{},
-                                     Floats{static_cast<float>(thread + 1)});
+    const TensorRef seed =
+        tensor_of(DType::kFloat32, Shape{}, Floats{static_cast<float>(thread + 1)});
     for (int round = 0; round < kNumRounds; ++round) {
       // Gradients go to a leaf of this thread; the step's own are only asked for.
       const TensorRef loss = shared.run();
@@ -139,8 +139,9 @@ TEST(threads_compile_steps) {
       }
       const std::vector<TensorRef> captures = {w};
       const auto step = CompiledStep::make(std::move(trace), true, Device::kCpu);
-      backward(step->run({}, captures));
-      if (!w->has_grad()) throw std::runtime_error("no gradient on thread " + std::to_string(thread));
+      backward(step->run({}, captures).front());
+      if (!w->has_grad())
+        throw std::runtime_error("no gradient on thread " + std::to_string(thread));
     }
   });
   CHECK_EQ(num_thrown, 0);

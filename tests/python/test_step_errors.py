@@ -232,9 +232,9 @@ def test_model_without_parameters() -> None:
         ),
         (
             lambda: make_step(nn.ReLU(), F.mse_loss, segments=2),
-            lucid.UnsupportedError,
-            "make_step: segments=2 is not available in this version: splitting a step into several "
-            "executables is a coming feature; use segments=1",
+            lucid.ArgumentTypeError,
+            "make_step: segments=2 needs an nn.Sequential with its own forward: got ReLU; "
+            "use segments=1",
         ),
         (
             lambda: make_step(nn.ReLU(), F.mse_loss, fallback="maybe"),

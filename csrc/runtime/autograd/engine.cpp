@@ -30,8 +30,8 @@ Variable seed_of(const TensorRef& root, const TensorRef& seed) {
   }
   if (seed->type().dtype != type.dtype) {
     throw Error(ErrorKind::kDType, "backward: gradient is " +
-                                       std::string(name(seed->type().dtype)) +
-                                       ", the tensor " + std::string(name(type.dtype)));
+                                       std::string(name(seed->type().dtype)) + ", the tensor " +
+                                       std::string(name(type.dtype)));
   }
   return seed->operand();
 }
@@ -82,9 +82,7 @@ class Run {
     return it == watched_.end() ? std::nullopt : it->second[edge.index];
   }
 
-  void watch(const Edge& edge) {
-    watched_.try_emplace(edge.node.get(), edge.node->num_outputs());
-  }
+  void watch(const Edge& edge) { watched_.try_emplace(edge.node.get(), edge.node->num_outputs()); }
 
  private:
   static bool is_older(const std::shared_ptr<GradNode>& lhs, const std::shared_ptr<GradNode>& rhs) {
@@ -185,8 +183,8 @@ void refuse_in_trace() {
 
 }  // namespace
 
-void backward(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
-              BackwardMode mode, std::span<const TensorRef> inputs) {
+void backward(std::span<const TensorRef> roots, std::span<const TensorRef> seeds, BackwardMode mode,
+              std::span<const TensorRef> inputs) {
   refuse_in_trace();
   Run run(mode);
   for (size_t i = 0; i < roots.size(); ++i) run.add_root(roots[i], seeds[i]);
@@ -204,8 +202,9 @@ std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const Te
   std::vector<Edge> edges;
   for (const TensorRef& input : inputs) {
     if (!input->requires_grad()) {
-      throw Error(ErrorKind::kAutograd, "grad: an input does not require a gradient; call "
-                                        "requires_grad_() on it before it is used");
+      throw Error(ErrorKind::kAutograd,
+                  "grad: an input does not require a gradient; call "
+                  "requires_grad_() on it before it is used");
     }
     edges.push_back(input->edge());
     if (!edges.back().node->is_accumulator()) run.watch(edges.back());

@@ -14,8 +14,8 @@ namespace lucid::runtime {
 /// root with one element. Contributions to one value are added left to right in the reverse
 /// order in which their consumers were made. With `inputs`, only those leaves are added to.
 /// Throws AutogradError if a root does not require a gradient.
-void backward(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
-              BackwardMode mode, std::span<const TensorRef> inputs);
+void backward(std::span<const TensorRef> roots, std::span<const TensorRef> seeds, BackwardMode mode,
+              std::span<const TensorRef> inputs);
 
 /// Gradients of the roots with respect to `inputs`; nothing is accumulated.
 /// An input that the roots do not depend on: null if allowed, else AutogradError.

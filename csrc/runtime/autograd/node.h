@@ -79,8 +79,9 @@ class Accumulator final : public GradNode {
 class OpNode final : public GradNode {
  public:
   /// Saves those inputs and outputs that the vjp reads.
-  OpNode(const ir::Op& op, const ir::Attrs& attrs, const std::vector<std::optional<Variable>>& inputs,
-         std::vector<Edge> next, const std::vector<Value>& outputs);
+  OpNode(const ir::Op& op, const ir::Attrs& attrs,
+         const std::vector<std::optional<Variable>>& inputs, std::vector<Edge> next,
+         const std::vector<Value>& outputs);
   std::string name() const override;
   size_t num_outputs() const override { return num_outputs_; }
   Gradients apply(const Gradients& grads, const BackwardMode& mode) override;

@@ -74,9 +74,9 @@ Device common_device(const ir::Op& op, std::span<const Operand> operands) {
     if (type_of(operand) == nullptr) continue;
     const Device device = device_of(operand);
     if (found && *found != device) {
-      throw Error(ErrorKind::kDevice, std::string(op.name) + ": tensors on two devices: " +
-                                          std::string(name(*found)) + " and " +
-                                          std::string(name(device)) + "; move one with .to()");
+      throw Error(ErrorKind::kDevice,
+                  std::string(op.name) + ": tensors on two devices: " + std::string(name(*found)) +
+                      " and " + std::string(name(device)) + "; move one with .to()");
     }
     found = device;
   }
@@ -89,8 +89,8 @@ Operand number_operand(const Number& number, DType dtype, Device device) {
     return Variable{.value = number_value(number, dtype, device)};
   }
   static const ir::Op& full = ops::get("full");
-  const ir::AttrValue value = is_floating(dtype) ? ir::AttrValue(as_double(number))
-                                                 : ir::AttrValue(as_integer(number));
+  const ir::AttrValue value =
+      is_floating(dtype) ? ir::AttrValue(as_double(number)) : ir::AttrValue(as_integer(number));
   return dispatch(full, {}, {ir::Ints{}, dtype, value}).front();
 }
 
@@ -122,7 +122,8 @@ bool needs_promotion(const ir::Op& op, std::span<const Operand> operands) {
     if (static_cast<int>(i) < op.promotes_from) continue;
     const ir::ValueType* type = type_of(operands[i]);
     if (type == nullptr) continue;
-    if (first != nullptr && first->dtype != type->dtype) return op.is(ir::kPromotes | ir::kPromotesToFloat);
+    if (first != nullptr && first->dtype != type->dtype)
+      return op.is(ir::kPromotes | ir::kPromotesToFloat);
     first = type;
   }
   return first != nullptr && op.is(ir::kPromotesToFloat) && !is_floating(first->dtype);
@@ -291,8 +292,7 @@ TensorRef dispatch_view(const ir::Op& op, const TensorRef& base, ir::Attrs attrs
   const uint64_t version = base->cell()->version;
   const std::vector<Operand> operands = {base};
   TensorRef result = make_tensor(dispatch(op, operands, attrs).front());
-  result->cell()->view = std::make_unique<View>(
-      View{base, depth, &op, std::move(attrs), version});
+  result->cell()->view = std::make_unique<View>(View{base, depth, &op, std::move(attrs), version});
   return result;
 }
 

@@ -83,8 +83,8 @@ std::shared_ptr<const EagerEntry> compile(const ir::Op& op,
                 .location = nullptr,
                 .stop_gradient = false};
   for (const auto& type : inputs) {
-    node.inputs.push_back(
-        type ? std::optional(graph.add_input(ir::Role::kArgument, *type)) : std::nullopt);
+    node.inputs.push_back(type ? std::optional(graph.add_input(ir::Role::kArgument, *type))
+                               : std::nullopt);
   }
   graph.set_outputs(graph.add_node(std::move(node), outputs));
   auto entry = std::make_shared<EagerEntry>();
@@ -97,9 +97,9 @@ std::shared_ptr<const EagerEntry> compile(const ir::Op& op,
 
 }  // namespace
 
-std::shared_ptr<const EagerEntry> eager_entry(
-    const ir::Op& op, std::span<const std::optional<ir::ValueType>> inputs,
-    const ir::Attrs& attrs, Device device) {
+std::shared_ptr<const EagerEntry> eager_entry(const ir::Op& op,
+                                              std::span<const std::optional<ir::ValueType>> inputs,
+                                              const ir::Attrs& attrs, Device device) {
   thread_local std::string key;
   const ir::Op* const identity = &op;
   key.assign(reinterpret_cast<const char*>(&identity), sizeof(identity));

@@ -18,9 +18,9 @@ struct EagerEntry {
 
 /// The entry of a call, compiled on a miss. Run-time attributes are no part of the key; the
 /// output types are, so infer is called first where an operation has such attributes.
-std::shared_ptr<const EagerEntry> eager_entry(
-    const ir::Op& op, std::span<const std::optional<ir::ValueType>> inputs,
-    const ir::Attrs& attrs, Device device);
+std::shared_ptr<const EagerEntry> eager_entry(const ir::Op& op,
+                                              std::span<const std::optional<ir::ValueType>> inputs,
+                                              const ir::Attrs& attrs, Device device);
 
 /// Number of entries now, and the bound.
 size_t eager_cache_size();

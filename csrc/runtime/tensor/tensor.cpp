@@ -92,9 +92,7 @@ bool Tensor::requires_grad() const {
   return requires_grad_ || variable().requires_grad();
 }
 
-bool Tensor::is_leaf() const {
-  return is_detached_ ? !own_edge_ : !variable().requires_grad();
-}
+bool Tensor::is_leaf() const { return is_detached_ ? !own_edge_ : !variable().requires_grad(); }
 
 void Tensor::set_requires_grad(bool requires_grad) {
   if (requires_grad == this->requires_grad()) return;
@@ -116,7 +114,7 @@ TensorRef Tensor::detach() const { return std::make_shared<Tensor>(cell_, true);
 void Tensor::check_writable() const {
   if (!thread_state().grad_enabled || !requires_grad_ || !is_leaf()) return;
   throw Error(ErrorKind::kAutograd,
-              "in-place change of a leaf tensor that requires a gradient; wrap it in "
+              "in-place change: the tensor is a leaf that requires a gradient; wrap it in "
               "lucid.no_grad() or change a clone");
 }
 
@@ -158,7 +156,8 @@ void Tensor::assign(Variable variable) {
 
 void Tensor::set_data(const Value& value) {
   if (thread_state().recorder != nullptr) {
-    throw Error(ErrorKind::kTrace, "data: assigned inside a compiled step; use copy_ under no_grad");
+    throw Error(ErrorKind::kTrace,
+                "data: assigned inside a compiled step; use copy_ under no_grad");
   }
   if (value.is_symbolic()) {
     throw Error(ErrorKind::kTrace, "data: the new value belongs to a trace");
@@ -248,8 +247,9 @@ void Tensor::retain_grad() {
   }
   const Variable own = operand();
   if (own.value.is_symbolic()) {
-    throw Error(ErrorKind::kTrace, "retain_grad: an intermediate tensor of a compiled step has no "
-                                   "gradient of its own; return it as a result instead");
+    throw Error(ErrorKind::kTrace,
+                "retain_grad: an intermediate tensor of a compiled step has no "
+                "gradient of its own; return it as a result instead");
   }
   if (is_leaf() || state().retains_grad) return;
   state().retains_grad = true;

@@ -20,7 +20,7 @@ using GradHook = std::function<TensorRef(const TensorRef& grad)>;
 /// How a view is taken from its base, and by that how it is written back.
 struct View {
   TensorRef base;
-  int depth = 1;  ///< views between this and the tensor that is no view
+  int depth = 1;               ///< views between this and the tensor that is no view
   const ir::Op* op = nullptr;  ///< reshape, permute or slice
   ir::Attrs attrs;
   uint64_t taken_version = 0;  ///< version of the base's cell when the view was last taken
@@ -35,7 +35,7 @@ struct Cell {
 
 /// What only some tensors have: gradient state of leaves, hooks.
 struct GradState {
-  Variable grad;          ///< accumulated gradient; valid if has_grad
+  Variable grad;  ///< accumulated gradient; valid if has_grad
   bool has_grad = false;
   TensorRef grad_tensor;  ///< the object that Python sees as .grad, made when first asked for
   std::shared_ptr<GradNode> accumulator;
@@ -74,6 +74,8 @@ class Tensor : public std::enable_shared_from_this<Tensor> {
   /// Puts a new value of the same type into the cell: every in-place operation. Checks the rules
   /// for leaves, writes through views, and is noted while a trace records.
   void assign(Variable variable);
+  /// Ties the tensor, which has no history yet, to the tape node that made it.
+  void set_history(Edge edge) { cell_->variable.edge = std::move(edge); }
   /// Puts a value of any type into the cell, history dropped: `p.data = value`.
   void set_data(const Value& value);
 
@@ -101,7 +103,7 @@ class Tensor : public std::enable_shared_from_this<Tensor> {
   std::shared_ptr<Cell> cell_;
   bool is_detached_ = false;
   bool requires_grad_ = false;  ///< of a leaf
-  Edge own_edge_;  ///< history that in-place operations gave a detached tensor
+  Edge own_edge_;               ///< history that in-place operations gave a detached tensor
   std::unique_ptr<GradState> state_;
 };
 

@@ -27,8 +27,8 @@ struct Value {
   ir::ValueType type{};
   Device device = Device::kCpu;
   backends::BufferRef buffer{};  ///< null for a symbolic value
-  TraceId trace = 0;           ///< trace of a symbolic value
-  ir::ValueId id{};            ///< its value in that trace's graph
+  TraceId trace = 0;             ///< trace of a symbolic value
+  ir::ValueId id{};              ///< its value in that trace's graph
 
   bool is_symbolic() const { return trace != 0; }
   template <class T>

@@ -39,7 +39,9 @@ bool is_tracked(const Operand& operand) {
 
 Recorder::Recorder() : id_(next_trace.fetch_add(1)) {
   if (thread_state().recorder != nullptr) {
-    fail("a compiled step was called inside the trace of another; call its model instead");
+    fail(
+        "make_step: a compiled step was called inside the trace of another; call its model "
+        "instead");
   }
   thread_state().recorder = this;
 }
@@ -80,7 +82,9 @@ ir::ValueId Recorder::value_of(const Variable& variable, const ir::Op& op) const
 ir::ValueId Recorder::value_of(const TensorRef& tensor) {
   const Variable& variable = tensor->variable();
   if (!variable.value.is_symbolic()) return capture(tensor);
-  if (variable.value.trace != id_) fail("a tensor of a trace that has ended was used");
+  if (variable.value.trace != id_) {
+    fail("make_step: a tensor of a trace that has ended was used; return it as a result instead");
+  }
   const bool hides_history = tensor->is_detached() && variable.tracks;
   if (!hides_history) {
     const bool is_written_leaf = tensor->requires_grad() && !variable.requires_grad();
@@ -91,8 +95,7 @@ ir::ValueId Recorder::value_of(const TensorRef& tensor) {
         return target.value == variable.value.id;
       });
       if (!is_known) {
-        const ir::ValueId input =
-            trace_.graph.add_input(ir::Role::kParameter, variable.value.type);
+        const ir::ValueId input = trace_.graph.add_input(ir::Role::kParameter, variable.value.type);
         trace_.captures.push_back({tensor, input});
         trace_.targets.push_back({.capture = place, .value = variable.value.id});
       }
@@ -122,8 +125,7 @@ ir::ValueId Recorder::value_of(const GeneratorRef& generator, int64_t counters, 
                                const ir::Op& op) {
   auto draw = std::ranges::find(trace_.draws, generator, &Draw::generator);
   if (draw == trace_.draws.end()) {
-    const ir::ValueId value =
-        trace_.graph.add_input(ir::Role::kRandom, {DType::kInt64, Shape{2}});
+    const ir::ValueId value = trace_.graph.add_input(ir::Role::kRandom, {DType::kInt64, Shape{2}});
     trace_.draws.push_back({generator, value, 0});
     draw = trace_.draws.end() - 1;
   }
@@ -163,8 +165,7 @@ std::vector<Variable> Recorder::record(const ir::Op& op, std::span<const Operand
   const std::vector<ir::ValueId> made = trace_.graph.add_node(std::move(node), outputs);
   std::vector<Variable> result;
   for (size_t i = 0; i < made.size(); ++i) {
-    Variable variable{
-        .value = {.type = outputs[i], .device = device, .trace = id_, .id = made[i]}};
+    Variable variable{.value = {.type = outputs[i], .device = device, .trace = id_, .id = made[i]}};
     const bool differentiable = (op.nondifferentiable_outputs >> i & 1u) == 0;
     variable.tracks = tracks && differentiable && is_floating(outputs[i].dtype);
     result.push_back(std::move(variable));
@@ -216,8 +217,9 @@ void Recorder::note_write(const TensorRef& tensor) {
   if (cell->variable.value.trace == id_) {
     const bool is_proxy = std::ranges::find(proxies_, tensor) != proxies_.end();
     if (!is_proxy && !thread_state().grad_enabled && cell->variable.tracks) {
-      fail("an intermediate tensor that needs a gradient was changed in place under no_grad; "
-           "use an ordinary operation, or leave no_grad");
+      fail(
+          "make_step: an intermediate tensor that needs a gradient was changed in place under "
+          "no_grad; use an ordinary operation, or leave no_grad");
     }
     return;
   }
@@ -234,8 +236,9 @@ void Recorder::collect_writes() {
     const Variable& now = touched.cell->variable;
     if (now.value.trace != id_) continue;
     if (now.tracks) {
-      fail("a tensor that outlives the step was given a value that needs a gradient; write it "
-           "under no_grad or from a detached value");
+      fail(
+          "make_step: a tensor that outlives the step was given a value that needs a gradient; "
+          "write it under no_grad or from a detached value");
     }
     trace_.writes.push_back({.tensor = touched.tensor, .value = now.value.id});
   }
@@ -243,7 +246,7 @@ void Recorder::collect_writes() {
     const Variable& now = proxies_[i]->variable();
     if (now.value.id == trace_.arguments[i]) continue;
     if (now.tracks) {
-      fail("argument " + std::to_string(i) +
+      fail("make_step: argument " + std::to_string(i) +
            " of the step was changed in place by a value that needs a gradient; clone it first");
     }
     trace_.writes.push_back({.argument = static_cast<int>(i), .value = now.value.id});

@@ -22,7 +22,7 @@ struct Capture {
 
 /// An outside tensor that the trace wrote: its new value is an output, written back after a run.
 struct StateWrite {
-  int argument = -1;  ///< place of the argument that was written, or -1
+  int argument = -1;   ///< place of the argument that was written, or -1
   TensorRef tensor{};  ///< the outside tensor otherwise
   ir::ValueId value{};
 };
@@ -50,6 +50,8 @@ struct Trace {
   std::vector<StateWrite> writes;
   std::vector<Draw> draws;
   std::vector<GradTarget> targets;
+  /// Ends of segments but the last: numbers of nodes recorded when mark() was called.
+  std::vector<size_t> marks;
 };
 
 class Recorder {
@@ -73,6 +75,9 @@ class Recorder {
   /// Gradients of recorded values, as recorded values: autograd.grad inside a trace.
   std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
                               std::span<const TensorRef> inputs, bool allow_unused);
+
+  /// Ends a segment here.
+  void mark() { trace_.marks.push_back(trace_.graph.nodes().size()); }
 
   /// A cell is about to get a new value; `tensor` owns it.
   void note_write(const TensorRef& tensor);

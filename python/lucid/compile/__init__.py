@@ -1,6 +1,21 @@
 """Compiling whole training steps."""
 
 from lucid.compile.process import cache_info, clear_cache, counters
-from lucid.compile.step import FallbackWarning, Step, make_step
+from lucid.compile.step import (
+    FallbackWarning,
+    Step,
+    make_autoseg_step,
+    make_segmented_step,
+    make_step,
+)
 
-__all__ = ["FallbackWarning", "Step", "cache_info", "clear_cache", "counters", "make_step"]
+__all__ = [
+    "FallbackWarning",
+    "Step",
+    "cache_info",
+    "clear_cache",
+    "counters",
+    "make_autoseg_step",
+    "make_segmented_step",
+    "make_step",
+]

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
-from lucid.compile.tracing import Traced, check_loss, check_output, trace_step
-from lucid.compile.tree import Structure, flatten
+from lucid.compile.tracing import Traced, check_output, split_result, trace_step
+from lucid.compile.tree import Structure, flatten, unflatten
+from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
 
-__all__ = ["FallbackWarning", "Step", "make_step"]
+__all__ = [
+    "FallbackWarning",
+    "Step",
+    "make_autoseg_step",
+    "make_segmented_step",
+    "make_step",
+]
 
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
@@ -32,8 +39,8 @@ class _Entry:
         self.is_flat = all(s.kind == "leaf" for s in structures)
         self.traced = traced
 
-    def try_run(self, args: tuple[Any, ...]) -> Tensor | None:
-        """The loss, or None where the call has another signature."""
+    def try_run(self, args: tuple[Any, ...]) -> Any:
+        """The loss, with auxiliary results ``(loss, aux)``; None for another signature."""
         if not self.traced.signature.holds():
             return None
         if not self.is_flat:
@@ -41,7 +48,11 @@ class _Entry:
             if _flatten_all(args, leaves) != self.structures:
                 return None
             args = tuple(leaves)
-        return self.traced.entry.try_run(args)
+        result = self.traced.entry.try_run(args)
+        if result is None or self.traced.aux is None:
+            return result
+        results = iter(result if isinstance(result, tuple) else (result,))
+        return next(results), unflatten(self.traced.aux, lambda: next(results))
 
     def rebind(self, structures: list[Structure], leaves: list[Tensor]) -> str | None:
         """Fetch the captured tensors anew; the name of what differs if the entry does not fit."""
@@ -86,10 +97,17 @@ class Step:
     """
 
     def __init__(
-        self, model: Module, loss_fn: Callable[..., Any], dynamic: bool, fallback: str
+        self,
+        model: Module,
+        loss_fn: Callable[..., Any],
+        dynamic: bool,
+        segments: int | str,
+        fallback: str,
+        has_aux: bool,
     ) -> None:
-        self.segments = 1
+        self.segments = segments
         self.dynamic = dynamic
+        self._has_aux = has_aux
         self._model = model
         self._loss_fn = loss_fn
         self._fallback = fallback
@@ -100,8 +118,10 @@ class Step:
         self._hits = 0
         self._misses = 0
 
-    def __call__(self, *args: Any) -> Tensor:
+    def __call__(self, *args: Any) -> Any:
         """Run one step: returns the loss, whose ``backward()`` gives every gradient.
+
+        With ``has_aux`` the result is ``(loss, aux)``, the tensors of ``aux`` without history.
 
         Raises: what the model and the loss function raise; TraceError or UnsupportedError for a
             step that cannot be compiled, with ``fallback="error"``. After an error the model,
@@ -115,7 +135,7 @@ class Step:
                 return loss
         return self._slow(args)
 
-    def _slow(self, args: tuple[Any, ...]) -> Tensor:
+    def _slow(self, args: tuple[Any, ...]) -> Any:
         """A call that the newest signature does not fit."""
         leaves: list[Tensor] = []
         structures = self._checked(args, leaves)
@@ -164,7 +184,7 @@ class Step:
     def _compile(self, structures: list[Structure], leaves: list[Tensor]) -> _Entry | None:
         """Trace and compile; None where the signature falls back to eager."""
         try:
-            traced = trace_step(self._model, self._loss_fn, structures, leaves)
+            traced = self._trace(structures, leaves)
         except (_C.TraceError, _C.UnsupportedError) as error:
             if self._fallback == "error":
                 raise
@@ -178,6 +198,32 @@ class Step:
                 "requires_grad on an input"
             )
         return _Entry(structures, traced)
+
+    def _trace(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+        count = self._segment_count(structures, leaves)
+        return trace_step(self._model, self._loss_fn, structures, leaves, count, self._has_aux)
+
+    def _segment_count(self, structures: list[Structure], leaves: list[Tensor]) -> int:
+        """The number of segments of this signature: no more than the model has children."""
+        assert isinstance(self.segments, int)
+        if self.segments == 1:
+            return 1
+        assert isinstance(self._model, Sequential)
+        most = max(1, len(self._model))
+        if self.segments > most:
+            note = f"segments={self.segments} is more than the {most} children: {most} are made"
+            if note not in self._history:
+                self._history.append(note)
+        return min(self.segments, most)
+
+    def compile(self, *args: Any) -> None:
+        """Compile for these arguments without running: ``memory()`` is known then."""
+        leaves: list[Tensor] = []
+        structures = self._checked(args, leaves)
+        with self._lock:
+            made = self._compile(structures, leaves)
+            if made is not None:
+                self._keep(made, leaves, [])
 
     def _keep(self, entry: _Entry, leaves: list[Tensor], differences: list[str]) -> None:
         """Keep an entry whose first run has succeeded."""
@@ -205,10 +251,16 @@ class Step:
                 stacklevel=5,
             )
 
-    def _run_eagerly(self, args: tuple[Any, ...]) -> Tensor:
+    def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         output = self._model(args[0])
         check_output(output)
-        return check_loss(self._loss_fn(output, *args[1:]))
+        loss, aux = split_result(self._loss_fn(output, *args[1:]), self._has_aux)
+        if not self._has_aux:
+            return loss
+        tensors: list[Tensor] = []
+        structure = flatten(aux, "aux", tensors)
+        detached = iter([t.detach() for t in tensors])
+        return loss, unflatten(structure, lambda: next(detached))
 
     # ------------------------------------------------------------ what can be asked
 
@@ -247,8 +299,12 @@ class Step:
         """Seconds of compiling and of runs of the current signature, and its number of runs."""
         return self._current("timing").timing()
 
-    def memory(self) -> dict[str, int]:
-        """Bytes of the current signature: ``parameters inputs outputs arena_peak``; exact."""
+    def memory(self) -> dict[str, Any]:
+        """Exact bytes of the current signature, known before the first run.
+
+        Returns: ``parameters``, ``inputs``, ``outputs``, ``arena_peak`` (arenas, and values kept
+            between segments, at the worst moment), and ``segments``: the same for each segment.
+        """
         return self._current("memory").memory()
 
     def graph_dump(self) -> str:
@@ -265,6 +321,28 @@ def _describe(leaves: list[Tensor]) -> str:
     return "(" + ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in leaves) + ")"
 
 
+def _check_segments(model: Module, segments: int | str) -> None:
+    """Refuse a bad number of segments, and a model that cannot be split."""
+    is_count = isinstance(segments, int) and not isinstance(segments, bool) and segments >= 1
+    if not is_count and segments != "auto":
+        raise _C.UserError(
+            f"make_step: segments must be a positive integer or 'auto': got {segments!r}"
+        )
+    if segments == 1:
+        return
+    is_plain = isinstance(model, Sequential) and type(model).forward is Sequential.forward
+    if not is_plain:
+        raise _C.ArgumentTypeError(
+            f"make_step: segments={segments!r} needs an nn.Sequential with its own forward: got "
+            f"{type(model).__name__}; use segments=1"
+        )
+    if model._forward_hooks or model._forward_pre_hooks:
+        raise _C.ArgumentTypeError(
+            f"make_step: segments={segments!r} cannot split an nn.Sequential that has hooks of its "
+            "own; register them on its children"
+        )
+
+
 def make_step(
     model: Module,
     loss_fn: Callable[..., Any],
@@ -272,6 +350,9 @@ def make_step(
     segments: int | str = 1,
     *,
     fallback: str | None = None,
+    has_aux: bool = False,
+    memory_limit: int | None = None,
+    candidates: Sequence[int] | None = None,
 ) -> Step:
     """Compile forward, loss and backward of a training step into one executable.
 
@@ -279,17 +360,25 @@ def make_step(
         model: the module to train; traced at the first call of each signature.
         loss_fn: ``loss_fn(model(x), *extra_inputs)`` must return one floating element.
         dynamic: accepted so that calls look alike; every batch size gets its own executable.
-        segments: only 1 in this version.
+        segments: number of executables that an ``nn.Sequential`` is split into. Every group of
+            children but the last then computes its inside again in the backward, so that only
+            what crosses the cuts is kept: less memory for more time, and the same gradients bit
+            for bit. ``"auto"`` tries some counts on the first batch and keeps the fastest.
         fallback: what happens to a step that cannot be compiled. ``"warn"``: it runs eagerly
             after one warning that names the operation, line and reason; ``"error"``: it raises;
             ``"silent"``: it runs eagerly. Default: the environment variable LUCID_FALLBACK,
             else ``"warn"``.
+        has_aux: ``loss_fn`` returns ``(loss, aux)``, and so does the step; ``aux`` is a tree of
+            tensors, returned without history.
+        memory_limit: bytes that ``memory()["arena_peak"]`` may reach; with ``segments="auto"``.
+        candidates: the counts that ``segments="auto"`` tries.
 
     Returns: ``step(x, *extra_inputs)``, which returns the loss with a ``grad_fn``:
         ``loss.backward()`` and any optimizer work as in eager code, and on cpu loss and
         gradients equal the eager ones bit for bit.
-    Raises: ArgumentTypeError if model or loss_fn is of the wrong type, UserError for a bad
-        ``fallback``, UnsupportedError for ``segments`` other than 1.
+    Raises: ArgumentTypeError if model or loss_fn is of the wrong type or the model cannot be
+        split; UserError for a bad ``fallback``, ``segments`` or limit.
+    Source: recomputation by segments: Chen et al. 2016, arXiv:1604.06174.
     """
     if not isinstance(model, Module):
         raise _C.ArgumentTypeError(
@@ -299,14 +388,30 @@ def make_step(
         raise _C.ArgumentTypeError(
             f"make_step: loss_fn must be callable: got {type(loss_fn).__name__}"
         )
-    if isinstance(segments, bool) or segments != 1:
-        raise _C.UnsupportedError(
-            f"make_step: segments={segments!r} is not available in this version: splitting a step "
-            "into several executables is a coming feature; use segments=1"
-        )
+    _check_segments(model, segments)
     chosen = os.environ.get("LUCID_FALLBACK", "warn") if fallback is None else fallback
     if chosen not in _FALLBACKS:
         raise _C.UserError(
             f"make_step: fallback must be one of {', '.join(_FALLBACKS)}: got {chosen!r}"
         )
-    return Step(model, loss_fn, bool(dynamic), chosen)
+    if segments == "auto":
+        from lucid.compile.auto import AutoStep
+
+        return AutoStep(model, loss_fn, bool(dynamic), chosen, has_aux, memory_limit, candidates)
+    if memory_limit is not None or candidates is not None:
+        raise _C.UnsupportedError(
+            "make_step: memory_limit and candidates go with segments='auto' in this version"
+        )
+    return Step(model, loss_fn, bool(dynamic), segments, chosen, has_aux)
+
+
+def make_segmented_step(
+    model: Module, loss_fn: Callable[..., Any], segments: int, **options: Any
+) -> Step:
+    """:func:`make_step` with ``segments`` as a required number."""
+    return make_step(model, loss_fn, segments=segments, **options)
+
+
+def make_autoseg_step(model: Module, loss_fn: Callable[..., Any], **options: Any) -> Step:
+    """:func:`make_step` with ``segments="auto"``."""
+    return make_step(model, loss_fn, segments="auto", **options)

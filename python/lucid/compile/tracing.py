@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -16,18 +17,25 @@ from lucid.compile.reach import Reach, plain_attributes, restorer
 from lucid.compile.signature import Signature
 from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
+from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
 
-__all__ = ["Traced", "check_loss", "check_output", "trace_step"]
+__all__ = ["Traced", "check_loss", "check_output", "groups_of", "split_result", "trace_step"]
 
 
 class Traced:
-    """A compiled signature: the entry of the core and the signature that guards it."""
+    """A compiled signature: the entry of the core and the signature that guards it.
 
-    def __init__(self, entry: _C.StepEntry, signature: Signature, num_targets: int) -> None:
+    ``aux`` is the structure of the auxiliary results, None where there are none.
+    """
+
+    def __init__(
+        self, entry: _C.StepEntry, signature: Signature, num_targets: int, aux: Structure | None
+    ) -> None:
         self.entry = entry
         self.signature = signature
         self.num_targets = num_targets
+        self.aux = aux
 
 
 def check_output(output: Any) -> None:
@@ -42,6 +50,18 @@ def check_output(output: Any) -> None:
             f"make_step: the model returned no tensor: got {type(output).__name__}; "
             "return the tensor that the loss function takes"
         )
+
+
+def split_result(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
+    """The loss, checked, and the auxiliary results of what the loss function returned."""
+    if not has_aux:
+        return check_loss(result), None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise _C.ArgumentTypeError(
+            "make_step: with has_aux=True the loss function must return (loss, aux): "
+            f"got {type(result).__name__}"
+        )
+    return check_loss(result[0]), result[1]
 
 
 def check_loss(loss: Any) -> Tensor:
@@ -116,8 +136,10 @@ def trace_step(
     loss_fn: Callable[..., Any],
     structures: list[Structure],
     leaves: list[Tensor],
+    segments: int,
+    has_aux: bool,
 ) -> Traced:
-    """Trace and compile one signature.
+    """Trace and compile one signature, split into ``segments`` groups of the model's children.
 
     Raises: TraceError for what a trace cannot carry; whatever the user's own code raises. The
         model, its buffers, its attributes and the generators are then as before.
@@ -125,16 +147,11 @@ def trace_step(
     reach = Reach(model, loss_fn)
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
-    thread = threading.get_ident()
-
-    def observer(module: Module) -> None:
-        if threading.get_ident() == thread:
-            called.setdefault(id(module), module)
-
     recorder = _C.Recorder()
-    module_file._call_observers.append(observer)
     try:
-        trace = _record(recorder, model, loss_fn, structures, leaves)
+        with _counting_calls(called):
+            results, aux = _record(recorder, model, loss_fn, structures, leaves, segments, has_aux)
+        trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
             raise _C.TraceError(
@@ -146,7 +163,6 @@ def trace_step(
         raise
     finally:
         recorder.cancel()
-        module_file._call_observers.remove(observer)
     num_targets = trace.num_targets
     unknown = [m for m in called.values() if all(m is not r for r in reach.modules)]
     if unknown:
@@ -156,7 +172,56 @@ def trace_step(
         )
     signature = Signature(reach, list(called.values()), trace.captures)
     entry = _C.compile_step(trace, leaves)
-    return Traced(entry, signature, num_targets)
+    return Traced(entry, signature, num_targets, aux)
+
+
+@contextlib.contextmanager
+def _counting_calls(called: dict[int, Module]) -> Iterator[None]:
+    """Collect the modules that this thread calls."""
+    thread = threading.get_ident()
+
+    def observe(module: Module) -> None:
+        if threading.get_ident() == thread:
+            called.setdefault(id(module), module)
+
+    module_file._call_observers.append(observe)
+    try:
+        yield
+    finally:
+        module_file._call_observers.remove(observe)
+
+
+def groups_of(model: Sequential, segments: int) -> list[list[Module]]:
+    """The children in contiguous groups whose sizes differ by at most one, larger ones first."""
+    children = list(model)
+    small, larger = divmod(len(children), segments)
+    groups, start = [], 0
+    for i in range(segments):
+        end = start + small + (1 if i < larger else 0)
+        groups.append(children[start:end])
+        start = end
+    return groups
+
+
+def _forward_in_segments(recorder: _C.Recorder, model: Module, x: Any, segments: int) -> Any:
+    if segments == 1:
+        return model(x)
+    assert isinstance(model, Sequential)
+    for observe in module_file._call_observers:
+        observe(model)
+    groups = groups_of(model, segments)
+    for i, group in enumerate(groups):
+        for child in group:
+            x = child(x)
+        if i + 1 == len(groups):
+            return x
+        if not isinstance(x, Tensor):
+            raise _C.ArgumentTypeError(
+                f"make_step: a segment must end with one Tensor: child {type(group[-1]).__name__} "
+                f"returned {type(x).__name__}; choose another number of segments"
+            )
+        recorder.mark()
+    return x
 
 
 def _record(
@@ -165,7 +230,10 @@ def _record(
     loss_fn: Callable[..., Any],
     structures: list[Structure],
     leaves: list[Tensor],
-) -> _C.Trace:
+    segments: int,
+    has_aux: bool,
+) -> tuple[list[Tensor], Structure | None]:
+    """The results, the loss first, and the structure of the auxiliary ones."""
     proxies: dict[int, Tensor] = {}
     stand_ins = []
     for leaf in leaves:
@@ -175,7 +243,9 @@ def _record(
         proxies.setdefault(leaf._cell_id, stand_in)
     remaining = iter(stand_ins)
     arguments = [unflatten(s, lambda: next(remaining)) for s in structures]
-    output = model(arguments[0])
+    output = _forward_in_segments(recorder, model, arguments[0], segments)
     check_output(output)
-    loss = check_loss(loss_fn(output, *arguments[1:]))
-    return recorder.finish(loss)
+    loss, aux = split_result(loss_fn(output, *arguments[1:]), has_aux)
+    results = [loss]
+    structure = flatten(aux, "aux", results) if has_aux else None
+    return results, structure

@@ -213,5 +213,6 @@ def fitting(value: float, dtype: _C.dtype, op: str) -> float:
     if dtype is _C.bool_:
         return bool(value)
     raise _C.DtypeError(
-        f"{op}: {value} does not fit into {dtype_name(dtype)}; cast the tensor or round the number"
+        f"{op}: a number does not fit into {dtype_name(dtype)}: got {value}; cast the "
+        "tensor or round the number"
     )

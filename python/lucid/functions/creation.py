@@ -118,7 +118,7 @@ def _number(value: float, dtype: _C.dtype) -> float:
         return bool(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise _C.UserError(
-            f"full: {value} does not fit into {dtype_name(dtype)}; use a float dtype"
+            f"full: a number does not fit into {dtype_name(dtype)}: got {value}; use a float dtype"
         )
     return int(value)
 
@@ -283,7 +283,9 @@ def arange(
     else:
         kind = as_dtype(dtype)
     if by == 0 or not all(math.isfinite(x) for x in (low, high, by)):
-        raise _C.UserError(f"arange: bad bounds: got start {low}, end {high}, step {by}")
+        raise _C.UserError(
+            f"arange: step is 0 or a bound is not finite: got start {low}, end {high}, step {by}"
+        )
     if (high - low) * by < 0:
         raise _C.UserError(
             f"arange: step leads away from end: got start {low}, end {high}, step {by}; "

@@ -323,6 +323,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise _C.UserError("one_hot: no class to count from; give num_classes")
         dims = tuple(range(tensor.ndim))
         count = int(emit("amax", tensor, dims=dims, keepdim=False).item()) + 1
+        if count < 1:
+            raise _C.OutOfRangeError(
+                f"one_hot: a class is negative: the largest is {count - 1}; use classes from 0 on"
+            )
     zeros = emit("full", shape=(*tensor.shape, count), dtype=_C.int64, value=0)
     ones = emit("full", shape=(*tensor.shape, 1), dtype=_C.int64, value=1)
     # scatter counts negative classes from the end, so they are sent out of range.

@@ -332,8 +332,8 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
         return emit("pow", input, exponent) if root is None else emit(root, input)
     if exponent < 0 and isinstance(exponent, int):
         raise _C.UserError(
-            f"pow: integers to a negative integer power: got {exponent}; "
-            "cast the tensor to a floating dtype first"
+            "pow: integers to negative integer powers are not allowed; convert the base "
+            "with .float()"
         )
     return emit("pow", input, exponent)
 

@@ -23,6 +23,7 @@ from lucid.functions.arguments import (
     cast,
     new_shape,
     place,
+    refuse_in_trace,
     reshaped,
 )
 from lucid.functions.data import to_array
@@ -50,7 +51,11 @@ __all__ = [
 
 
 def manual_seed(seed: int) -> Generator:
-    """Starts the default generator again at ``seed``; returns that generator."""
+    """Starts the default generator again at ``seed``; returns that generator.
+
+    Raises: TraceError in a compiled step, whose runs would go on instead of starting again.
+    """
+    _refuse_restart("manual_seed")
     default_generator.manual_seed(as_int("manual_seed", "seed", seed))
     return default_generator
 
@@ -62,6 +67,7 @@ def seed() -> int:
 
 def seed_anew(generator: Generator) -> int:
     """Starts a generator again at a seed of the system's, which is returned."""
+    _refuse_restart("seed")
     fresh = secrets.randbits(63)
     generator.manual_seed(fresh)
     return fresh
@@ -78,9 +84,18 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Puts the default generator into a state that ``get_rng_state`` gave."""
+    """Puts the default generator into a state that ``get_rng_state`` gave.
+
+    Raises: TraceError in a compiled step.
+    """
+    _refuse_restart("set_rng_state")
     start, offset = to_array(new_state).tolist()
     default_generator.set_state((start, offset))
+
+
+def _refuse_restart(op: str) -> None:
+    why = "a compiled step cannot set a generator's state, its runs only move it on"
+    refuse_in_trace(op, why, "set it before the step is called")
 
 
 def _source(generator: Generator | None) -> Generator:

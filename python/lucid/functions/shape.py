@@ -250,7 +250,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     size = shape[dim]
     place = operator.index(index)
     if not -size <= place < size:
-        raise _C.OutOfRangeError(f"index {place} is out of range for axis {dim} of size {size}")
+        raise _C.OutOfRangeError(f"index: out of range: got {place} for axis {dim} of size {size}")
     row = slice_axis(input, dim, place % size, 1)
     return make_view("reshape", row, shape=shape[:dim] + shape[dim + 1 :])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, overload
 
 from lucid import _C
@@ -109,16 +110,27 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     """The lower middle element; nan if there is one.
 
     Args:
-        dim: None: of all elements, a 0-d tensor; an axis: the pair ``(values, indices)``.
+        dim: None: of all elements, a 0-d tensor, whose gradient is shared evenly among equal
+            elements; an axis: the pair ``(values, indices)``, with the gradient at the index.
 
     Raises: OutOfRangeError where there is no element.
     """
     if dim is None:
-        return _median(emit("reshape", input, shape=(input.numel(),)), 0, False).values
+        flat = emit("reshape", input, shape=(input.numel(),))
+        middle = _median(flat, 0, False).values
+        return _shared(flat, middle) if is_floating(input.dtype) else middle
     dim = normalize_dim("median", dim, input.ndim)
     if input.ndim == 0:
         return sort(input)
     return _median(input, dim, keepdim)
+
+
+def _shared(flat: Tensor, value: Tensor) -> Tensor:
+    """``value``, tied to all elements equal to it: amax shares its gradient among them."""
+    known = emit("detach", value)
+    is_equal = emit("logical_or", emit("eq", flat, known), emit("isnan", flat))
+    candidates = emit("where", is_equal, flat, -math.inf)
+    return emit("amax", candidates, dims=(0,), keepdim=False)
 
 
 def _median(input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:

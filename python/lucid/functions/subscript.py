@@ -125,7 +125,7 @@ def _place(item: object, axis: int, size: int) -> int:
             "masks or integer tensors"
         ) from None
     if not -size <= place < size:
-        raise _C.OutOfRangeError(f"index {place} is out of range for axis {axis} of size {size}")
+        raise _C.OutOfRangeError(f"index: out of range: got {place} for axis {axis} of size {size}")
     return place % size
 
 

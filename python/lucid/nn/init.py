@@ -164,7 +164,8 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     """Inputs and outputs of one unit: (fan_in, fan_out)."""
     if tensor.ndim < 2:
         raise _C.ShapeError(
-            f"fan in and fan out need a tensor of at least 2 axes: got shape {tuple(tensor.shape)}"
+            "init: fan in and fan out need a tensor of at least 2 axes: got shape "
+            f"{tuple(tensor.shape)}"
         )
     window = math.prod(tensor.shape[2:])
     return tensor.shape[1] * window, tensor.shape[0] * window
@@ -194,7 +195,7 @@ def xavier_normal_(
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
-        raise _C.UserError(f"mode must be 'fan_in' or 'fan_out': got {mode!r}")
+        raise _C.UserError(f"init: mode must be 'fan_in' or 'fan_out': got {mode!r}")
     fan = _fans(tensor)[0 if mode == "fan_in" else 1]
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 

@@ -53,15 +53,17 @@ class Optimizer:
     def __init__(self, params: ParamsLike, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise _C.ArgumentTypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
-                "but got a Tensor; put it into a list"
+                "optimizer: params must be an iterable of Tensors or dicts: got a Tensor; "
+                "put it into a list"
             )
         self.defaults = defaults
         self.state = defaultdict(dict)
         self.param_groups = []
         entries = list(params)
         if len(entries) == 0:
-            raise _C.UserError("optimizer got an empty parameter list")
+            raise _C.UserError(
+                "optimizer: the parameter list is empty; give at least one parameter"
+            )
         groups: list[Any] = entries if isinstance(entries[0], dict) else [{"params": entries}]
         for group in groups:
             self.add_param_group(group)
@@ -79,14 +81,13 @@ class Optimizer:
         """
         if not isinstance(param_group, dict):
             raise _C.ArgumentTypeError(
-                f"param_group must be a dict, but got {type(param_group).__name__}"
+                f"optimizer: a parameter group must be a dict: got {type(param_group).__name__}"
             )
         group = dict(param_group)
         given = group["params"]
         if isinstance(given, set):
             raise _C.ArgumentTypeError(
-                "optimizer parameters need to be organized in ordered collections, "
-                "but the order of a set is undefined; use a list instead"
+                "optimizer: params must be in a fixed order: got a set; use a list"
             )
         entries = [given] if isinstance(given, Tensor) else list(given)
         if entries and isinstance(entries[0], tuple):
@@ -103,13 +104,14 @@ class Optimizer:
         for param in params:
             if not isinstance(param, Tensor):
                 raise _C.ArgumentTypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is "
-                    f"{type(param).__name__}"
+                    f"optimizer: params must be Tensors: got {type(param).__name__}"
                 )
             if not param.is_leaf:
-                raise _C.UserError("can't optimize a non-leaf Tensor")
+                raise _C.UserError(
+                    "optimizer: a tensor is the result of an operation; give leaf tensors only"
+                )
             if id(param) in known:
-                raise _C.UserError("some parameters appear in more than one parameter group")
+                raise _C.UserError("optimizer: a parameter is in two groups; list each once")
             known.add(id(param))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -133,7 +135,7 @@ class Optimizer:
         options: Mapping[str, Hashable],
     ) -> Updated:
         """The new parameter and state; a pure function that keeps nothing."""
-        raise _C.UnsupportedError("update is not defined")
+        raise _C.UnsupportedError("optimizer: update is not defined; a subclass gives it")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.
@@ -193,12 +195,15 @@ class Optimizer:
         """
         saved = [dict(group) for group in state_dict["param_groups"]]
         if len(saved) != len(self.param_groups):
-            raise _C.UserError("loaded state dict has a different number of parameter groups")
+            raise _C.UserError(
+                f"load_state_dict: numbers of parameter groups differ: got {len(saved)} for "
+                f"{len(self.param_groups)}"
+            )
         for old, new in zip(self.param_groups, saved, strict=True):
             if len(old["params"]) != len(new["params"]):
                 raise _C.UserError(
-                    "loaded state dict contains a parameter group that doesn't match the size of "
-                    "optimizer's group"
+                    "load_state_dict: sizes of a parameter group differ: got "
+                    f"{len(new['params'])} for {len(old['params'])}"
                 )
         by_number = {
             number: param
@@ -262,7 +267,7 @@ def check_common(lr: float, eps: float, weight_decay: float) -> None:
 def refuse_differentiable(name: str, differentiable: bool) -> None:
     """Raise UnsupportedError if the update shall be differentiated."""
     if differentiable:
-        raise _C.UnsupportedError(f"{name}: differentiable=True is not supported")
+        raise _C.UnsupportedError(f"{name}: differentiable=True is not supported; leave it False")
 
 
 def ensure(state: dict[str, Any], param: Tensor, *names: str) -> dict[str, Tensor]:

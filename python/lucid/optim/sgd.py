@@ -54,7 +54,7 @@ class SGD(Optimizer):
         require(weight_decay >= 0.0, "weight_decay value", weight_decay)
         refuse_differentiable("SGD", differentiable)
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise _C.UserError("Nesterov momentum requires a momentum and zero dampening")
+            raise _C.UserError("SGD: nesterov needs a momentum above 0 and a dampening of 0")
         defaults = {
             "lr": lr,
             "momentum": momentum,

@@ -41,18 +41,17 @@ def sigmoid(x: Array) -> Array:
 
 
 def gelu(x: Array, approximate: str) -> Array:
-    # x Phi(x); Phi by erfc, which keeps its digits where Phi is small. -0 is the limit at -inf.
+    # x Phi(x); Phi by erfc, which keeps its digits where Phi is small.
     if approximate == "none":
         slope = erfc(-x / math.sqrt(2)) / 2
     else:
         # (1 + tanh(u)) / 2 = sigmoid(2 u), which keeps its digits.
         slope = sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-    return np.where(np.isneginf(x), -0.0, x * slope)
+    return x * slope
 
 
 def silu(x: Array) -> Array:
-    # -0 is the limit at -inf.
-    return np.where(np.isneginf(x), -0.0, x * sigmoid(x))
+    return x * sigmoid(x)
 
 
 def softplus(x: Array, beta: float, threshold: float) -> Array:

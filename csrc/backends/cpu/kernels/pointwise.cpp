@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/broadcast.h"
 #include "backends/cpu/kernels/families.h"
+#include "backends/cpu/kernels/integer_operands.h"
 #include "backends/cpu/threads/team.h"
 
 namespace lucid::cpu {
@@ -179,13 +181,23 @@ class PointwiseKernel final : public Kernel {
   std::array<int64_t, kMaxOperands> in_bytes_{};
 };
 
+PointwiseTile find_pointwise(const NodeView& view) {
+  const std::string_view op = view.node.op->name;
+  if (std::ranges::find(kCosts, op, &CostRow::op) == std::end(kCosts)) return {};
+  const DType dtype = view.input(op == "where" ? 1 : 0).dtype;
+  const TileFn function =
+      op == "cast" ? find_cast(dtype, view.output(0).dtype) : find_tile(op, dtype);
+  return {function, parameters_of(view.node), cost_of(op, dtype)};
+}
+
 std::unique_ptr<Kernel> make_pointwise(const NodeView& view) {
-  const PointwiseTile tile = pointwise_tile(view);
+  const PointwiseTile tile = find_pointwise(view);
   if (tile.function == nullptr) return nullptr;
   std::vector<ir::ValueType> operands;
   for (size_t k = 0; k < view.num_inputs(); ++k) operands.push_back(view.input(k));
-  const ir::ValueType& output = view.output(0);
-  return std::make_unique<PointwiseKernel>(tile, output, operands);
+  auto made = std::make_unique<PointwiseKernel>(tile, view.output(0), operands);
+  if (has_refused_operands(view)) return with_checked_operand(view, std::move(made));
+  return made;
 }
 
 constexpr auto kRows = [] {
@@ -197,12 +209,7 @@ constexpr auto kRows = [] {
 }  // namespace
 
 PointwiseTile pointwise_tile(const NodeView& view) {
-  const std::string_view op = view.node.op->name;
-  if (std::ranges::find(kCosts, op, &CostRow::op) == std::end(kCosts)) return {};
-  const DType dtype = view.input(op == "where" ? 1 : 0).dtype;
-  const TileFn function =
-      op == "cast" ? find_cast(dtype, view.output(0).dtype) : find_tile(op, dtype);
-  return {function, parameters_of(view.node), cost_of(op, dtype)};
+  return has_refused_operands(view) ? PointwiseTile{} : find_pointwise(view);
 }
 
 std::span<const KernelRow> pointwise_kernels() { return kRows; }

@@ -9,7 +9,8 @@
 
 namespace lucid::cpu {
 
-/// An element-wise node as a tile function.
+/// An element-wise node as a tile function. None stands for a node that looks at its operands
+/// before it writes (integer division by 0): it runs by its own kernel only.
 struct PointwiseTile {
   TileFn function = nullptr;  ///< nullptr if the node is none or has no function for its dtypes
   std::array<double, 2> parameters{};

@@ -185,11 +185,13 @@ struct SliceSpec {
     const auto& step = std::get<ir::Ints>(attrs[steps]);
     const AxisArray whole_strides = whole.strides();
     Window window;
+    if (part.num_elements() == 0) return window;
     for (int axis = 0; axis < whole.rank(); ++axis) {
       const auto a = static_cast<size_t>(axis);
-      check(first[a], whole[axis], part[axis]);
-      check(first[a] + (part[axis] - 1) * step[a], whole[axis], part[axis]);
+      check(first[a], whole[axis]);
       window.offset += first[a] * whole_strides[a];
+      if (part[axis] == 1) continue;  // its step may be any number
+      check(first[a] + (part[axis] - 1) * step[a], whole[axis]);
       window.strides[a] = step[a] * whole_strides[a];
     }
     return window;
@@ -202,8 +204,8 @@ struct SliceSpec {
   Shape part;
 
  private:
-  void check(int64_t place, int64_t size, int64_t count) const {
-    if (count == 0 || (place >= 0 && place < size)) return;
+  void check(int64_t place, int64_t size) const {
+    if (place >= 0 && place < size) return;
     throw Error(ErrorKind::kIndex, std::string(op) + ": index out of range: " +
                                        std::to_string(place) + " for size " + std::to_string(size));
   }

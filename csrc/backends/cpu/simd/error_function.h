@@ -49,7 +49,7 @@ LUCID_INLINE float erfc(float x) {
 LUCID_INLINE double erfc(double x) { return __builtin_erfc(x); }
 
 /// x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi(-t) = e^(-t^2 / 2) M(t) and M(t) = R(t / sqrt(2)) / 2.
-/// The limit -0 at -inf.
+/// It is nan at -inf.
 LUCID_INLINE float gelu(float x) {
   constexpr float kP[] = {0.5f, 0.43928346f, 0.18396915f, 0.040881153f, 0.0041532326f};
   constexpr float kQ[] = {1.0f, 1.6764519f, 1.2055484f, 0.4714088f, 0.10247995f, 0.0104105f};
@@ -58,11 +58,11 @@ LUCID_INLINE float gelu(float x) {
   const ReducedExp e = reduce_exp(-0.5f * square, -0.5f * fma(t, t, -square));
   const float slope = t * rational(t, square, kP, kQ);
   const float tail = unscale(fma(e.expm1, slope, slope), e.exponent);
-  return with_sign(x > 0.0f ? x - tail : tail, x);
+  return unless_lowest(x, with_sign(x > 0.0f ? x - tail : tail, x));
 }
 LUCID_INLINE double gelu(double x) {
   const double bounded = at_least(x, -40.0);
-  return 0.5 * bounded * __builtin_erfc(-bounded * 0x1.6a09e667f3bcdp-1);
+  return unless_lowest(x, 0.5 * bounded * __builtin_erfc(-bounded * 0x1.6a09e667f3bcdp-1));
 }
 
 }  // namespace lucid::cpu::LUCID_ISA

@@ -253,23 +253,29 @@ LUCID_INLINE double sigmoid(double x) {
   return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 
+/// y, or nan at x = -inf: there the activations x g(x) with g(-inf) = 0 have no value.
+template <class T>
+LUCID_INLINE T unless_lowest(T x, T y) {
+  return x == -static_cast<T>(kInfinity) ? static_cast<T>(__builtin_nanf("")) : y;
+}
+
 /// x / (1 + e^-|z|) for x >= 0 and x e^-|z| / (1 + e^-|z|) for x < 0, given e^-|z|: x sigmoid(z)
-/// for a z with the sign of x. Below 3 ULP.
+/// for a z with the sign of x; nan at -inf. Below 3 ULP.
 LUCID_INLINE float gate(float x, ReducedExp reduced) {
   const float bounded = at_least(x, -110.0f);
   const float e = unscale(reduced.expm1 + 1.0f, reduced.exponent);
   const float scaled = unscale(fma(bounded, reduced.expm1, bounded), reduced.exponent);
-  return (x < 0.0f ? scaled : x) / (1.0f + e);
+  return unless_lowest(x, (x < 0.0f ? scaled : x) / (1.0f + e));
 }
 
-/// x sigmoid(x); the limit -0 at -inf.
+/// x sigmoid(x); nan at -inf.
 LUCID_INLINE float silu(float x) {
   return gate(x, reduce_exp(at_least(-absolute(x), -115.0f), 0.0f));
 }
 LUCID_INLINE double silu(double x) {
   const double bounded = at_least(x, -800.0);
   const double e = __builtin_exp(-absolute(bounded));
-  return (x < 0.0 ? bounded * e : x) / (1.0 + e);
+  return unless_lowest(x, (x < 0.0 ? bounded * e : x) / (1.0 + e));
 }
 
 /// ln(1 + e^(beta x)) / beta; x itself where beta x > threshold.
@@ -285,7 +291,7 @@ LUCID_INLINE double softplus(double x, double beta, double threshold) {
 }
 
 /// x / (1 + e^(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): equal to x (1 + tanh u) / 2 without its
-/// cancellation. Hendrycks and Gimpel 2016, arXiv:1606.08415.
+/// cancellation; nan at -inf. Hendrycks and Gimpel 2016, arXiv:1606.08415.
 LUCID_INLINE float gelu_tanh(float x) {
   constexpr double kSlope = 1.5957691216057308;  // 2 sqrt(2 / pi)
   constexpr double kCubic = 1.5957691216057308 * 0.044715;
@@ -296,7 +302,7 @@ LUCID_INLINE float gelu_tanh(float x) {
 LUCID_INLINE double gelu_tanh(double x) {
   const double bounded = at_least(x, -200.0);
   const double twice_u = 1.5957691216057308 * (bounded + 0.044715 * bounded * bounded * bounded);
-  return bounded / (1.0 + __builtin_exp(-twice_u));
+  return unless_lowest(x, bounded / (1.0 + __builtin_exp(-twice_u)));
 }
 
 }  // namespace lucid::cpu::LUCID_ISA

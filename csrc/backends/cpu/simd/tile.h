@@ -3,7 +3,8 @@
 // They are pure per element: the bits of an output element depend on its input elements and the
 // parameters alone, not on count, position, alignment or instruction set. (Of a nan only that it
 // is one is promised, not its payload.) float16 and bfloat16 are computed in float32 and rounded
-// once. Integers wrap around; floor_divide, remainder and fmod of an integer by 0 give 0.
+// once. Integers wrap around; of an integer by 0, floor_divide, remainder and fmod give 0 (their
+// kernel refuses it first).
 #pragma once
 
 #include <array>

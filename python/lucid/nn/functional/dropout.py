@@ -16,7 +16,7 @@ _SELU_NEGATIVE_LIMIT = -1.7580993408473766
 def check_probability(op: str, p: float) -> None:
     """Raise UserError unless ``p`` is a probability."""
     if not 0.0 <= p <= 1.0:
-        raise _C.UserError(f"{op}: dropout probability has to be between 0 and 1, but got {p}")
+        raise _C.UserError(f"{op}: p must be from 0 to 1: got {p}")
 
 
 def _is_active(op: str, input: Tensor, p: float, training: bool) -> bool:

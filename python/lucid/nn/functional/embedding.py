@@ -72,6 +72,11 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if tensor.numel() == 0:
             raise _C.UserError("one_hot: num_classes must be given for an empty tensor")
         num_classes = int(fn.amax(tensor).item()) + 1
+        if num_classes < 1:
+            raise _C.OutOfRangeError(
+                f"one_hot: a class is negative: the largest is {num_classes - 1}; "
+                "use classes from 0 on"
+            )
     if num_classes < 1:
         raise _C.UserError(f"one_hot: num_classes must be positive or -1: got {num_classes}")
     device = tensor.device

@@ -221,6 +221,11 @@ def interpolate(
     if len(spatial) not in (1, 2) or len(spatial) != wanted_rank:
         raise _C.ShapeError(f"interpolate: mode={mode!r} does not fit shape {tuple(input.shape)}")
     sizes, scales = _target_sizes(spatial, size, scale_factor)
+    if min(*spatial, *sizes) < 1:
+        raise _C.ShapeError(
+            f"interpolate: spatial sizes must be positive: got {spatial} to {sizes}; "
+            "give a larger input, size or scale_factor"
+        )
     if mode == "area":
         pool = adaptive_avg_pool1d if len(spatial) == 1 else adaptive_avg_pool2d
         return pool(input, sizes)

@@ -17,7 +17,9 @@ def parse_target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, An
     for ignored in ("non_blocking", "copy", "memory_format"):
         kwargs.pop(ignored, None)
     if kwargs:
-        raise _C.ArgumentTypeError(f"to: unexpected argument {next(iter(kwargs))!r}")
+        raise _C.ArgumentTypeError(
+            f"to: unknown argument: got {next(iter(kwargs))!r}; use device, dtype or tensor"
+        )
     for value in args:
         if isinstance(value, _C.dtype):
             dtype = value
@@ -52,11 +54,18 @@ def indent(text: str) -> str:
 def check_name(owner: object, kind: str, name: object, known: Mapping[str, object]) -> str:
     """Return ``name`` if a new entry of this kind may have it."""
     if not isinstance(name, str):
-        raise _C.ArgumentTypeError(f"{kind} name must be a string: got {type(name).__name__}")
+        raise _C.ArgumentTypeError(
+            f"register_{kind}: the name must be a string: got {type(name).__name__}"
+        )
     if "." in name:
-        raise _C.UserError(f'{kind} name can\'t contain ".": got {name!r}')
+        raise _C.UserError(
+            f"register_{kind}: the name has a dot: got {name!r}; entries of children are set there"
+        )
     if name == "":
-        raise _C.UserError(f'{kind} name can\'t be empty string ""')
+        raise _C.UserError(f"register_{kind}: the name is empty; give one")
     if hasattr(owner, name) and name not in known:
-        raise _C.UserError(f"attribute {name!r} already exists")
+        raise _C.UserError(
+            f"register_{kind}: the module has another attribute of that name: got {name!r}; "
+            "choose another name"
+        )
     return name

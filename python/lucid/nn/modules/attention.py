@@ -98,7 +98,9 @@ class MultiheadAttention(Module):
             )
         for name, is_set in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if is_set:
-                raise _C.UnsupportedError(f"MultiheadAttention: {name} is not supported")
+                raise _C.UnsupportedError(
+                    f"MultiheadAttention: {name} is not supported; leave it unset"
+                )
 
     def _reset_parameters(self) -> None:
         """Draw new weights from the default generator."""

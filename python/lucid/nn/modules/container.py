@@ -19,7 +19,7 @@ def _position(owner: object, index: object, length: int) -> int:
     position = operator.index(index)  # type: ignore[arg-type]
     if not -length <= position < length:
         raise _C.OutOfRangeError(
-            f"{type(owner).__name__}: index {position} is out of range for {length} entries"
+            f"{type(owner).__name__}: index out of range: got {position} for {length} entries"
         )
     return position % length
 
@@ -46,7 +46,9 @@ class _Indexed(Module):
 
     def _insert(self, index: int, module: Module) -> None:
         if not isinstance(module, Module):
-            raise _C.ArgumentTypeError(f"{type(module).__name__} is not a Module subclass")
+            raise _C.ArgumentTypeError(
+                f"{type(self).__name__}: expected a Module: got {type(module).__name__}"
+            )
         modules = self._list()
         modules.insert(index, module)
         self._renumber(modules)
@@ -258,7 +260,9 @@ def _as_parameter(value: Tensor) -> Parameter:
         return value
     if isinstance(value, Tensor):
         return Parameter(value)
-    raise _C.ArgumentTypeError(f"expected a Tensor or Parameter: got {type(value).__name__}")
+    raise _C.ArgumentTypeError(
+        f"ParameterList: expected a Tensor or Parameter: got {type(value).__name__}"
+    )
 
 
 def _describe(param: Parameter) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from lucid import _C
 from lucid._C import Tensor
 from lucid.autograd import no_grad
+from lucid.functions.arguments import user_line
 from lucid.nn.modules.arguments import check_name, indent, parse_target, replace_data
 from lucid.nn.modules.hooks import RemovableHandle
 from lucid.nn.modules.state import IncompatibleKeys, load_state
@@ -19,6 +20,13 @@ Self = TypeVar("Self", bound="Module")
 # Called with every module that is called while a step is traced: the compiler's signature
 # covers the modules of a trace.
 _call_observers: list[Callable[[Module], None]] = []
+
+
+def _describe(value: Tensor | None) -> str:
+    if value is None:
+        return "None"
+    kind = "" if value.is_symbolic else " from outside"
+    return f"{value.dtype.name}{list(value.shape)}{kind}"
 
 
 def _forward_unimplemented(self: Module, *args: Any) -> Any:
@@ -134,7 +142,7 @@ class Module:
         Raises: UnsupportedError for ``always_call``.
         """
         if always_call:
-            raise _C.UnsupportedError("register_forward_hook: always_call is not supported")
+            raise _C.UnsupportedError("register_forward_hook: always_call must be False")
         return self._add_hook(self._forward_hooks, hook, prepend, with_kwargs)
 
     def register_full_backward_hook(
@@ -159,13 +167,13 @@ class Module:
         name = check_name(self, "parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
             raise _C.ArgumentTypeError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                "(lucid.nn.Parameter or None required)"
+                f"register_parameter: expected a Parameter or None for {name!r}: got "
+                f"{type(param).__name__}; wrap it in nn.Parameter"
             )
         if param is not None and param.grad_fn is not None:
             raise _C.UserError(
-                f"cannot assign non-leaf Tensor to parameter '{name}'; "
-                "compute it in forward, or detach it first"
+                f"register_parameter: {name!r} is the result of an operation; compute it in "
+                "forward, or detach it first"
             )
         self._parameters[name] = param
         _C.bump_state()
@@ -183,8 +191,8 @@ class Module:
         name = check_name(self, "buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _C.ArgumentTypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
-                "(lucid.Tensor or None required)"
+                f"register_buffer: expected a Tensor or None for {name!r}: got "
+                f"{type(tensor).__name__}"
             )
         self._buffers[name] = tensor
         if persistent:
@@ -200,7 +208,9 @@ class Module:
         """
         self._require_init("modules")
         if module is not None and not isinstance(module, Module):
-            raise _C.ArgumentTypeError(f"{type(module).__name__} is not a Module subclass")
+            raise _C.ArgumentTypeError(
+                f"add_module: expected a Module or None for {name!r}: got {type(module).__name__}"
+            )
         self._modules[check_name(self, "module", name, self._modules)] = module
         _C.bump_state()
 
@@ -211,8 +221,8 @@ class Module:
     def _require_init(self, kind: str) -> None:
         if "_parameters" not in self.__dict__:
             raise _C.UserError(
-                f"cannot assign {kind} before Module.__init__() call; "
-                f"call super().__init__() first in {type(self).__name__}.__init__"
+                f"{type(self).__name__}: {kind} were assigned before Module.__init__(); "
+                "call super().__init__() first"
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -264,8 +274,7 @@ class Module:
         """Set a registered name to None; any other value is of the wrong type."""
         if value is not None:
             raise _C.ArgumentTypeError(
-                f"cannot assign '{type(value).__name__}' as {kind} '{name}' "
-                f"({wanted} or None expected)"
+                f"{kind} {name!r}: expected {wanted} or None: got {type(value).__name__}"
             )
         if known[name] is not None:
             known[name] = None
@@ -275,18 +284,31 @@ class Module:
         """Replace a buffer; in a trace its new value becomes state that is written back."""
         if value is not None and not isinstance(value, Tensor):
             raise _C.ArgumentTypeError(
-                f"cannot assign '{type(value).__name__}' as buffer '{name}' "
-                "(lucid.Tensor or None expected)"
+                f"buffer {name!r}: expected lucid.Tensor or None: got {type(value).__name__}"
             )
         old = self._buffers[name]
         if value is old:
             return
-        if _C.is_tracing() and old is not None and value is not None and value.is_symbolic:
-            with no_grad():
-                old.assign_(value.detach())
+        if _C.is_tracing():
+            self._write_buffer(name, old, value)
             return
         self._buffers[name] = value
         _C.bump_state()
+
+    def _write_buffer(self, name: str, old: Tensor | None, value: Tensor | None) -> None:
+        """In a trace: what a buffer is assigned, each run writes into it."""
+        if old is not None and value is not None:
+            if value._cell_id == old._cell_id:
+                return
+            if value.is_symbolic and (value.shape, value.dtype) == (old.shape, old.dtype):
+                with no_grad():
+                    old.assign_(value.detach())
+                return
+        raise _C.TraceError(
+            f"{type(self).__name__}.{name}: a compiled step can give a buffer only a new value "
+            f"that it has computed, of the same shape and dtype: got {_describe(value)} for "
+            f"{_describe(old)}; assign it outside of the step, or use copy_{user_line()}"
+        )
 
     def __delattr__(self, name: str) -> None:
         for known in (self._parameters, self._buffers, self._modules):
@@ -459,7 +481,9 @@ class Module:
         """
         device, dtype = parse_target(args, kwargs)
         if dtype is not None and not dtype.is_floating_point:
-            raise _C.DtypeError(f"to: expected a floating-point dtype: got {dtype}")
+            raise _C.DtypeError(
+                f"to: dtype is not floating: got {dtype.name}; give a floating dtype"
+            )
 
         def convert(tensor: Tensor) -> Tensor:
             if device is not None:
@@ -497,7 +521,7 @@ class Module:
     def train(self: Self, mode: bool = True) -> Self:
         """Set training (True) or evaluation mode on this module and all below; returns self."""
         if not isinstance(mode, bool):
-            raise _C.UserError("training mode is expected to be boolean")
+            raise _C.UserError(f"train: mode must be a bool: got {type(mode).__name__}")
         self.training = mode
         for module in self.children():
             module.train(mode)

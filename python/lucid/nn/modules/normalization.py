@@ -83,7 +83,7 @@ class _RunningNorm(Module):
         if input.ndim not in self._ranks:
             wanted = " or ".join(f"{rank}D" for rank in self._ranks)
             raise _C.ShapeError(
-                f"{self._get_name()}: expected {wanted} input (got {input.ndim}D input)"
+                f"{self._get_name()}: expected {wanted} input: got shape {tuple(input.shape)}"
             )
 
     def extra_repr(self) -> str:

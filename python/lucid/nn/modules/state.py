@@ -89,7 +89,7 @@ def load_state(
     """Fill ``module`` from ``state_dict``; see ``Module.load_state_dict``."""
     if not isinstance(state_dict, Mapping):
         raise _C.ArgumentTypeError(
-            f"expected state_dict to be dict-like, got {type(state_dict).__name__}"
+            f"load_state_dict: expected a mapping: got {type(state_dict).__name__}"
         )
     slots = list(_slots(module))
     known = {slot.key for slot in slots}

@@ -28,7 +28,9 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
         return F.relu
     if activation == "gelu":
         return F.gelu
-    raise _C.UserError(f"activation should be relu/gelu, not {activation}")
+    raise _C.UserError(
+        f"Transformer: activation must be 'relu', 'gelu' or a callable: got {activation!r}"
+    )
 
 
 class TransformerEncoderLayer(Module):

@@ -48,8 +48,9 @@ def get_total_norm(
         total = fn.pow(fn.sum(joined), 1.0 / norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise _C.UserError(
-            f"the total norm of order {norm_type} for gradients is {total.item()}, "
-            "so it cannot be clipped; pass error_if_nonfinite=False to clip it anyway"
+            f"clip_grad_norm_: the total norm of order {norm_type} is not finite: got "
+            f"{total.item()}; look for a gradient that is not, or pass "
+            "error_if_nonfinite=False"
         )
     return total
 

@@ -21,7 +21,9 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     Raises: ArgumentTypeError unless ``vec`` is a tensor, ShapeError if it is too short.
     """
     if not isinstance(vec, Tensor):
-        raise _C.ArgumentTypeError(f"expected a Tensor, but got: {type(vec).__name__}")
+        raise _C.ArgumentTypeError(
+            f"vector_to_parameters: vec must be a Tensor: got {type(vec).__name__}"
+        )
     start = 0
     with no_grad():
         for param in parameters:

@@ -18,15 +18,17 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise _C.ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            raise _C.ArgumentTypeError(
+                f"{type(self).__name__}: expected an Optimizer: got {type(optimizer).__name__}"
+            )
         self.optimizer = optimizer
         for index, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise _C.UserError(
-                    f"param 'initial_lr' is not specified in param_groups[{index}] "
-                    "when resuming an optimizer"
+                    f"{type(self).__name__}: 'initial_lr' is missing in "
+                    f"param_groups[{index}]; it must be there when last_epoch is given"
                 )
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch

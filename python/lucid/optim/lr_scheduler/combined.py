@@ -25,9 +25,8 @@ class SequentialLR(LRScheduler):
     ) -> None:
         if len(schedulers) < 1 or len(milestones) != len(schedulers) - 1:
             raise _C.UserError(
-                "Sequential Schedulers expects number of schedulers provided to be one more than "
-                f"the number of milestone points, but got number of schedulers {len(schedulers)} "
-                f"and the number of milestones to be equal to {len(milestones)}"
+                "SequentialLR: schedulers must be one more than milestones: got "
+                f"{len(schedulers)} and {len(milestones)}"
             )
         if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
             raise _C.UserError("SequentialLR: all schedulers must belong to the same optimizer")
@@ -76,7 +75,7 @@ class ChainedScheduler(LRScheduler):
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
     ) -> None:
         if len(schedulers) < 1:
-            raise _C.UserError("ChainedScheduler expects at least one scheduler to be chained")
+            raise _C.UserError("ChainedScheduler: no schedulers are given; give at least one")
         self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
         if any(scheduler.optimizer is not self.optimizer for scheduler in schedulers):
             raise _C.UserError("ChainedScheduler: all schedulers must belong to the same optimizer")
@@ -126,15 +125,19 @@ class ReduceLROnPlateau(LRScheduler):
         eps: float = 1e-8,
     ) -> None:
         if factor >= 1.0:
-            raise _C.UserError("Factor should be < 1.0")
+            raise _C.UserError(f"ReduceLROnPlateau: factor must be less than 1: got {factor}")
         if mode not in ("min", "max"):
-            raise _C.UserError(f"mode {mode} is unknown!")
+            raise _C.UserError(f"ReduceLROnPlateau: mode must be 'min' or 'max': got {mode!r}")
         if threshold_mode not in ("rel", "abs"):
-            raise _C.UserError(f"threshold mode {threshold_mode} is unknown!")
+            raise _C.UserError(
+                f"ReduceLROnPlateau: threshold_mode must be 'rel' or 'abs': got {threshold_mode!r}"
+            )
         count = len(optimizer.param_groups)
         self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * count
         if len(self.min_lrs) != count:
-            raise _C.UserError(f"expected {count} min_lrs, got {len(self.min_lrs)}")
+            raise _C.UserError(
+                f"ReduceLROnPlateau: min_lr must be one number or {count}: got {len(self.min_lrs)}"
+            )
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

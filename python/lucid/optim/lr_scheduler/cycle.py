@@ -26,9 +26,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
-            raise _C.UserError(f"Expected positive integer T_0, but got {T_0}")
+            raise _C.UserError(
+                f"CosineAnnealingWarmRestarts: T_0 must be a positive integer: got {T_0}"
+            )
         if T_mult < 1 or not isinstance(T_mult, int):
-            raise _C.UserError(f"Expected integer T_mult >= 1, but got {T_mult}")
+            raise _C.UserError(
+                f"CosineAnnealingWarmRestarts: T_mult must be an integer of 1 or more: got {T_mult}"
+            )
         self.T_0 = T_0
         self.T_i = T_0
         self.T_mult = T_mult
@@ -45,7 +49,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """Advance by one epoch, or to ``epoch``, which may be a fraction."""
         at = float(self.last_epoch + 1) if epoch is None else float(epoch)
         if at < 0:
-            raise _C.UserError(f"Expected non-negative epoch, but got {epoch}")
+            raise _C.UserError(
+                f"CosineAnnealingWarmRestarts: epoch must not be negative: got {epoch}"
+            )
         start, length = 0.0, self.T_0
         if self.T_mult == 1:
             start = at - at % self.T_0
@@ -95,16 +101,19 @@ class OneCycleLR(LRScheduler):
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise _C.UserError(
-                    "You must define either total_steps OR (epochs AND steps_per_epoch)"
+                    "OneCycleLR: the number of steps is not known; give total_steps, or "
+                    "epochs and steps_per_epoch"
                 )
             total_steps = epochs * steps_per_epoch
         if total_steps <= 0:
-            raise _C.UserError(f"Expected positive integer total_steps, but got {total_steps}")
+            raise _C.UserError(
+                f"OneCycleLR: total_steps must be a positive integer: got {total_steps}"
+            )
         if not 0.0 <= pct_start <= 1.0:
-            raise _C.UserError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+            raise _C.UserError(f"OneCycleLR: pct_start must be from 0 to 1: got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise _C.UserError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+                f"OneCycleLR: anneal_strategy must be 'cos' or 'linear': got {anneal_strategy!r}"
             )
         self.total_steps = total_steps
         self.anneal_strategy = anneal_strategy
@@ -113,7 +122,9 @@ class OneCycleLR(LRScheduler):
         groups = optimizer.param_groups
         peaks = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * len(groups)
         if len(peaks) != len(groups):
-            raise _C.UserError(f"expected {len(groups)} values for max_lr, got {len(peaks)}")
+            raise _C.UserError(
+                f"OneCycleLR: max_lr must be one number or {len(groups)}: got {len(peaks)}"
+            )
         if last_epoch == -1:
             for group, peak in zip(groups, peaks, strict=True):
                 group["initial_lr"] = peak / div_factor
@@ -149,7 +160,8 @@ class OneCycleLR(LRScheduler):
             group["momentum"] = value
         else:
             raise _C.UserError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+                "cycle_momentum: the optimizer has neither momentum nor betas; pass "
+                "cycle_momentum=False"
             )
 
     def _anneal(self, start: float, end: float, share: float) -> float:
@@ -162,8 +174,8 @@ class OneCycleLR(LRScheduler):
         step = self.last_epoch
         if step > self.total_steps:
             raise _C.UserError(
-                f"Tried to step {step} times. The specified number of total steps is "
-                f"{self.total_steps}"
+                f"OneCycleLR: more steps than total_steps: got step {step} of "
+                f"{self.total_steps}; make the schedule longer"
             )
         first = 0.0
         last, *names = self._phases[-1]
@@ -215,9 +227,12 @@ class CyclicLR(LRScheduler):
         lows = list(base_lr) if isinstance(base_lr, Sequence) else [base_lr] * count
         highs = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * count
         if len(lows) != count or len(highs) != count:
-            raise _C.UserError(f"expected {count} values for base_lr and max_lr")
+            raise _C.UserError(f"CyclicLR: base_lr and max_lr must be one number or {count} each")
         if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
-            raise _C.UserError("mode is invalid and scale_fn is None")
+            raise _C.UserError(
+                "CyclicLR: mode must be 'triangular', 'triangular2' or 'exp_range': got "
+                f"{mode!r}; or give scale_fn"
+            )
         if last_epoch == -1:
             for group, low in zip(optimizer.param_groups, lows, strict=True):
                 group["lr"] = low

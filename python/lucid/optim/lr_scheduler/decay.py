@@ -19,7 +19,7 @@ def _per_group(optimizer: Optimizer, functions: _Factor | Sequence[_Factor]) -> 
     if callable(functions):
         return [functions] * count
     if len(functions) != count:
-        raise _C.UserError(f"Expected {count} lr_lambdas, but got {len(functions)}")
+        raise _C.UserError(f"lr_lambda: one function or {count} are needed: got {len(functions)}")
     return list(functions)
 
 
@@ -112,7 +112,7 @@ class ConstantLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0.0 <= factor <= 1.0:
-            raise _C.UserError(f"Constant multiplicative factor expected to be in [0, 1]: {factor}")
+            raise _C.UserError(f"ConstantLR: factor must be from 0 to 1: got {factor}")
         self.factor = factor
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
@@ -142,9 +142,11 @@ class LinearLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0.0 < start_factor <= 1.0:
-            raise _C.UserError(f"start_factor expected to be in (0, 1]: {start_factor}")
+            raise _C.UserError(
+                f"LinearLR: start_factor must be above 0 and at most 1: got {start_factor}"
+            )
         if not 0.0 <= end_factor <= 1.0:
-            raise _C.UserError(f"end_factor expected to be in [0, 1]: {end_factor}")
+            raise _C.UserError(f"LinearLR: end_factor must be from 0 to 1: got {end_factor}")
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters

@@ -43,9 +43,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return type(first)(*columns)
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
-            raise _C.UserError("default_collate: samples of a batch should be of equal size")
+            raise _C.UserError("default_collate: samples have different lengths; give a collate_fn")
         return [default_collate(column) for column in zip(*batch, strict=True)]
     raise _C.ArgumentTypeError(
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {type(first).__name__}"
+        "default_collate: samples must be tensors, NumPy arrays, numbers, strings, dicts "
+        f"or lists: got {type(first).__name__}"
     )

@@ -70,7 +70,8 @@ class DataLoader:
         self._is_iterable = isinstance(dataset, IterableDataset)
         if self._is_iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise _C.UserError(
-                "DataLoader with IterableDataset: expected no shuffle, sampler or batch_sampler"
+                "DataLoader: an IterableDataset has its own order; give no shuffle, "
+                "sampler or batch_sampler"
             )
         if batch_sampler is not None:
             batch_size = None
@@ -137,15 +138,16 @@ def _check_choices(
 ) -> None:
     """Raise UserError for arguments that exclude each other."""
     if sampler is not None and shuffle:
-        raise _C.UserError("sampler option is mutually exclusive with shuffle")
+        raise _C.UserError("DataLoader: sampler excludes shuffle; give one of them")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler or drop_last):
         raise _C.UserError(
-            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-            "and drop_last"
+            "DataLoader: batch_sampler excludes batch_size, shuffle, sampler and "
+            "drop_last; give it alone"
         )
     if batch_size is None and drop_last:
         raise _C.UserError(
-            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+            "DataLoader: batch_size=None makes no batches, so drop_last has no meaning; "
+            "leave it False"
         )
 
 

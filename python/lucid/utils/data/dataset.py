@@ -48,7 +48,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
                 )
         if any(tensor.ndim == 0 for tensor in tensors) or len({t.shape[0] for t in tensors}) > 1:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-            raise _C.ShapeError(f"TensorDataset: size mismatch between tensors: {shapes}")
+            raise _C.ShapeError(f"TensorDataset: sizes of axis 0 differ: got shapes {shapes}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -64,12 +64,14 @@ class ConcatDataset(Dataset[Any]):
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
         if len(self.datasets) == 0:
-            raise _C.UserError("ConcatDataset: datasets should not be an empty iterable")
+            raise _C.UserError("ConcatDataset: no data sets are given; give at least one")
         self.cumulative_sizes: list[int] = []
         total = 0
         for dataset in self.datasets:
             if isinstance(dataset, IterableDataset):
-                raise _C.UserError("ConcatDataset does not support IterableDataset")
+                raise _C.UserError(
+                    "ConcatDataset: an IterableDataset has no length; use a map-style data set"
+                )
             total += len(dataset)  # type: ignore[arg-type]
             self.cumulative_sizes.append(total)
 
@@ -79,7 +81,9 @@ class ConcatDataset(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
-            raise _C.OutOfRangeError(f"ConcatDataset: index {index} is out of range")
+            raise _C.OutOfRangeError(
+                f"ConcatDataset: index out of range: got {index} for {len(self)} samples"
+            )
         which = bisect.bisect_right(self.cumulative_sizes, position)
         start = self.cumulative_sizes[which - 1] if which > 0 else 0
         return self.datasets[which][position - start]
@@ -130,8 +134,8 @@ def random_split(
     counts = _split_lengths(total, lengths)
     if sum(counts) != total:
         raise _C.UserError(
-            "random_split: sum of input lengths does not equal the length of the input dataset: "
-            f"got {list(lengths)} for {total}"
+            f"random_split: the lengths do not add up to the data set: got {list(lengths)} "
+            f"for {total}"
         )
     order = fn.randperm(total, generator=generator).tolist()
     subsets = []

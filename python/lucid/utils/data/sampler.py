@@ -52,7 +52,7 @@ class RandomSampler(Sampler[int]):
     ) -> None:
         if num_samples is not None and num_samples <= 0:
             raise _C.UserError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+                f"{type(self).__name__}: num_samples must be a positive integer: got {num_samples}"
             )
         self.data_source = data_source
         self.replacement = replacement
@@ -112,7 +112,7 @@ class WeightedRandomSampler(Sampler[int]):
     ) -> None:
         if num_samples <= 0:
             raise _C.UserError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+                f"{type(self).__name__}: num_samples must be a positive integer: got {num_samples}"
             )
         self.weights = fn.as_tensor(weights, dtype=_C.float64)
         self.num_samples = num_samples
@@ -141,7 +141,7 @@ class BatchSampler(Sampler[list[Any]]):
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
             raise _C.UserError(
-                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+                f"BatchSampler: batch_size must be a positive integer: got {batch_size}"
             )
         self.sampler = sampler
         self.batch_size = batch_size

@@ -1,0 +1,163 @@
+#include "compile/pieces.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "runtime/process.h"
+
+namespace lucid::compile {
+namespace {
+
+constexpr uint32_t kNoSlot = ~0u;
+
+}  // namespace
+
+Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device) {
+  std::vector<uint32_t> slot_of_value(graph.num_values(), kNoSlot);
+  for (const ir::Input& input : graph.inputs()) {
+    slot_of_value[index(input.value)] = static_cast<uint32_t>(slot_bytes_.size());
+    slot_bytes_.push_back(graph.type(input.value).size_bytes());
+  }
+  num_inputs_ = slot_bytes_.size();
+  const std::vector<passes::Piece> pieces = passes::split(graph, segmentation);
+  std::vector<uint32_t> returned(graph.num_values(), kNoSlot);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].segment == segmentation.num_segments - 1) last_ = i;
+    add_member(pieces[i], slot_of_value, device);
+    for (size_t j = 0; j < pieces[i].outputs.size(); ++j) {
+      returned[index(pieces[i].outputs[j])] = pieces_.back().outputs[j];
+    }
+  }
+  const bool is_whole = pieces.size() == 1 && segmentation.num_segments == 1;
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const ir::ValueId output = graph.outputs()[i];
+    output_slots_.push_back(is_whole ? pieces_[0].outputs[i] : returned[index(output)]);
+  }
+  std::vector<uint32_t> sorted = output_slots_;
+  std::ranges::sort(sorted);
+  has_distinct_outputs_ = std::ranges::adjacent_find(sorted) == sorted.end();
+  find_dead();
+  measure(graph, segmentation.num_segments);
+}
+
+void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
+                        Device device) {
+  Member member;
+  member.segment = piece.segment;
+  member.compiled = compile_graph(piece.graph, device);
+  for (const ir::ValueId input : piece.inputs) member.inputs.push_back(slot_of_value[index(input)]);
+  for (const ir::ValueId output : piece.outputs) {
+    // Every output gets a slot of its own, also one that is an input or stands twice.
+    const auto slot = static_cast<uint32_t>(slot_bytes_.size());
+    const size_t place = member.outputs.size();
+    slot_bytes_.push_back(piece.graph.type(piece.graph.outputs()[place]).size_bytes());
+    member.outputs.push_back(slot);
+    if (slot_of_value[index(output)] == kNoSlot) slot_of_value[index(output)] = slot;
+  }
+  std::vector<uint32_t> all(num_inputs_);
+  std::iota(all.begin(), all.end(), 0u);
+  member.takes_all_inputs = member.inputs == all;
+  pieces_.push_back(std::move(member));
+}
+
+// A slot dies with its last reader, unless it is an input or a result of the step. A value that
+// crosses from forward to backward is kept by the step's tape node until the backward is over.
+void Pieces::find_dead() {
+  std::vector<size_t> last_reader(slot_bytes_.size(), 0);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    for (const uint32_t slot : pieces_[i].outputs) last_reader[slot] = i;
+    for (const uint32_t slot : pieces_[i].inputs) last_reader[slot] = i;
+  }
+  for (const uint32_t slot : output_slots_) last_reader[slot] = pieces_.size();
+  for (size_t slot = num_inputs_; slot < slot_bytes_.size(); ++slot) {
+    if (last_reader[slot] < pieces_.size()) {
+      pieces_[last_reader[slot]].dead.push_back(static_cast<uint32_t>(slot));
+    }
+  }
+}
+
+void Pieces::measure(const ir::Graph& graph, int num_segments) {
+  segments_.resize(static_cast<size_t>(num_segments));
+  std::vector<bool> is_result(slot_bytes_.size(), false);
+  for (const uint32_t slot : output_slots_) {
+    if (!is_result[slot]) output_bytes_ += slot_bytes_[slot];
+    is_result[slot] = true;
+  }
+  int64_t kept = 0;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const Member& member = pieces_[i];
+    const int64_t arena = member.compiled->executable->memory().arena_peak;
+    SegmentMemory& segment = segments_[static_cast<size_t>(member.segment)];
+    segment.arena_peak = std::max(segment.arena_peak, arena);
+    int64_t parameters = 0;
+    int64_t inputs = 0;
+    for (const uint32_t slot : member.inputs) {
+      const bool is_parameter =
+          slot < num_inputs_ && graph.inputs()[slot].role == ir::Role::kParameter;
+      (is_parameter ? parameters : inputs) += slot_bytes_[slot];
+    }
+    segment.parameters = std::max(segment.parameters, parameters);
+    segment.inputs = std::max(segment.inputs, inputs);
+    for (const uint32_t slot : member.outputs) {
+      segment.outputs += slot_bytes_[slot];
+      if (!is_result[slot]) kept += slot_bytes_[slot];
+    }
+    arena_peak_ = std::max(arena_peak_, kept + arena);
+    // The tape node keeps what the forward made until the whole backward is over.
+    for (const uint32_t slot : member.dead) {
+      const bool made_by_backward = std::ranges::any_of(
+          pieces_.begin() + static_cast<int64_t>(last_), pieces_.end(), [&](const Member& maker) {
+            return std::ranges::find(maker.outputs, slot) != maker.outputs.end();
+          });
+      if (i < last_ || made_by_backward) kept -= slot_bytes_[slot];
+    }
+  }
+}
+
+void Pieces::run(const Member& member, Table& table) const {
+  std::vector<backends::BufferRef> gathered;
+  std::span<const backends::BufferRef> inputs(table.data(), member.inputs.size());
+  if (!member.takes_all_inputs) {
+    gathered.reserve(member.inputs.size());
+    for (const uint32_t slot : member.inputs) gathered.push_back(table[slot]);
+    inputs = gathered;
+  }
+  std::vector<backends::BufferRef> outputs = member.compiled->executable->run(inputs, nullptr);
+  runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
+  for (size_t i = 0; i < outputs.size(); ++i) table[member.outputs[i]] = std::move(outputs[i]);
+}
+
+void Pieces::run_forward(Table& table) const {
+  table.resize(slot_bytes_.size());
+  for (size_t i = 0; i <= last_; ++i) {
+    run(pieces_[i], table);
+    if (i == last_) return;
+    for (const uint32_t slot : pieces_[i].dead) table[slot].reset();
+  }
+}
+
+void Pieces::rerun_last(Table& table) const { run(pieces_[last_], table); }
+
+void Pieces::run_backward(Table& table) const {
+  for (size_t i = last_ + 1; i < pieces_.size(); ++i) {
+    run(pieces_[i], table);
+    for (const uint32_t slot : pieces_[i].dead) table[slot].reset();
+  }
+}
+
+size_t Pieces::num_nodes() const {
+  size_t count = 0;
+  for (const Member& member : pieces_) count += member.compiled->graph.nodes().size();
+  return count;
+}
+
+std::string Pieces::text() const {
+  std::string text;
+  for (const Member& member : pieces_) text += ir::to_string(member.compiled->graph);
+  return text;
+}
+
+}  // namespace lucid::compile

@@ -1,0 +1,124 @@
+"""segments="auto": trying some counts on the first batch and keeping the fastest."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid import _C
+from lucid._C import Tensor
+from lucid.compile.step import Step
+from lucid.compile.tracing import Traced, trace_step
+from lucid.compile.tree import Structure
+from lucid.nn.modules.container import Sequential
+from lucid.nn.modules.module import Module
+
+__all__ = ["AutoStep"]
+
+_DEFAULT_CANDIDATES = (1, 2, 4, 8)
+_TIMED_RUNS = 3
+
+
+class AutoStep(Step):
+    """A step that chooses its number of segments on its first batch.
+
+    The probe runs forward and backward of every candidate for real, without any effect on
+    parameters, buffers, gradients, optimizers or generators.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss_fn: Callable[..., Any],
+        dynamic: bool,
+        fallback: str,
+        has_aux: bool,
+        memory_limit: int | None,
+        candidates: Sequence[int] | None,
+    ) -> None:
+        super().__init__(model, loss_fn, dynamic, "auto", fallback, has_aux)
+        if memory_limit is not None:
+            is_count = isinstance(memory_limit, int) and not isinstance(memory_limit, bool)
+            if not is_count or memory_limit < 1:
+                raise _C.UserError(
+                    f"make_step: memory_limit must be a positive number of bytes: "
+                    f"got {memory_limit!r}"
+                )
+        self._memory_limit = memory_limit
+        self._candidates = _checked(candidates)
+        self._results: list[dict[str, Any]] = []
+        self._chosen: int | None = None
+
+    def chosen_segments(self) -> int:
+        """The number of segments that the probe chose. Raises: UserError before the first call."""
+        if self._chosen is None:
+            raise _C.UserError("chosen_segments: nothing has been probed yet: call the step once")
+        return self._chosen
+
+    def probe_results(self) -> list[dict[str, Any]]:
+        """One row a candidate: ``segments``, ``median_ms``, ``planned_peak_bytes``."""
+        if not self._results:
+            raise _C.UserError("probe_results: nothing has been probed yet: call the step once")
+        return [dict(row) for row in self._results]
+
+    def _trace(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+        if self._chosen is not None:
+            return self._traced(structures, leaves, self._chosen)
+        assert isinstance(self._model, Sequential)
+        most = max(1, len(self._model))
+        counts = sorted({min(count, most) for count in self._candidates})
+        rows, found = [], {}
+        for count in counts:
+            traced = self._traced(structures, leaves, count)
+            found[count] = traced
+            rows.append(
+                {
+                    "segments": count,
+                    "median_ms": _median_ms(traced, leaves),
+                    "planned_peak_bytes": traced.entry.memory()["arena_peak"],
+                }
+            )
+        fitting = [row for row in rows if self._fits(row["planned_peak_bytes"])]
+        if not fitting:
+            smallest = min(row["planned_peak_bytes"] for row in rows)
+            raise _C.UserError(
+                f"make_step: memory_limit={self._memory_limit} bytes cannot be met: the smallest "
+                f"peak of the counts {counts} is {smallest} bytes; raise the limit or try more "
+                "counts with candidates="
+            )
+        best = min(fitting, key=lambda row: row["median_ms"])
+        self._results = rows
+        self._chosen = int(best["segments"])
+        self._history.append(f"segments='auto' chose {self._chosen} of {counts}")
+        return found[self._chosen]
+
+    def _traced(self, structures: list[Structure], leaves: list[Tensor], count: int) -> Traced:
+        return trace_step(self._model, self._loss_fn, structures, leaves, count, self._has_aux)
+
+    def _fits(self, peak: int) -> bool:
+        return self._memory_limit is None or peak <= self._memory_limit
+
+
+def _checked(candidates: Sequence[int] | None) -> tuple[int, ...]:
+    if candidates is None:
+        return _DEFAULT_CANDIDATES
+    counts = tuple(candidates)
+    good = all(isinstance(c, int) and not isinstance(c, bool) and c >= 1 for c in counts)
+    if not counts or not good:
+        raise _C.UserError(
+            f"make_step: candidates must be positive integers: got {list(candidates)!r}"
+        )
+    return counts
+
+
+def _median_ms(traced: Traced, leaves: list[Tensor]) -> float:
+    """Median milliseconds of forward and backward, after one run to warm up."""
+    traced.entry.probe(leaves)
+    times = []
+    for _ in range(_TIMED_RUNS):
+        start = time.perf_counter()
+        traced.entry.probe(leaves)
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times)

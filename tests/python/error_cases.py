@@ -1,0 +1,26 @@
+"""The table of errors: a call for every message, and the message's exact text."""
+
+from errors import (
+    functional,
+    functions,
+    modules,
+    networks,
+    operations,
+    runtime,
+    shapes,
+    tracing,
+    training,
+)
+from errors.case import ErrorCase
+
+CASES: list[ErrorCase] = [
+    *operations.CASES,
+    *networks.CASES,
+    *runtime.CASES,
+    *tracing.CASES,
+    *functions.CASES,
+    *shapes.CASES,
+    *functional.CASES,
+    *modules.CASES,
+    *training.CASES,
+]
