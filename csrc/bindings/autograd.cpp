@@ -1,4 +1,5 @@
 // autograd.grad and the tape node of Python functions.
+#include <optional>
 #include <string>
 
 #include "bindings/convert.h"
@@ -15,9 +16,12 @@ using runtime::Gradients;
 /// A Python function with its own backward: calls `run(grads, create_graph) -> grads`.
 class FunctionNode final : public runtime::GradNode {
  public:
-  FunctionNode(std::string name, std::vector<Edge> next, size_t num_outputs, py::object run)
+  FunctionNode(std::string name, std::vector<Edge> next,
+               std::vector<std::optional<ir::ValueType>> input_types, size_t num_outputs,
+               py::object run)
       : GradNode(std::move(next)),
         name_(std::move(name)),
+        input_types_(std::move(input_types)),
         num_outputs_(num_outputs),
         run_(guarded(std::move(run))) {}
 
@@ -42,6 +46,10 @@ class FunctionNode final : public runtime::GradNode {
     for (size_t i = 0; i < next_.size(); ++i) {
       if (py::object(found[i]).is_none()) continue;
       result[i] = require_tensor(found[i], "backward: each gradient")->operand();
+      if (!input_types_[i] || result[i]->value.type == *input_types_[i]) continue;
+      throw Error(ErrorKind::kShape, name_ + ".backward: gradient " + std::to_string(i) + " is " +
+                                         ir::to_string(result[i]->value.type) +
+                                         " for an input " + ir::to_string(*input_types_[i]));
     }
     return result;
   }
@@ -50,6 +58,7 @@ class FunctionNode final : public runtime::GradNode {
 
  private:
   std::string name_;
+  std::vector<std::optional<ir::ValueType>> input_types_;
   size_t num_outputs_;
   std::shared_ptr<py::object> run_;
 };
@@ -58,11 +67,14 @@ class FunctionNode final : public runtime::GradNode {
 py::tuple tie(const std::string& name, const py::tuple& inputs, const py::tuple& outputs,
               const py::object& run) {
   std::vector<Edge> next;
+  std::vector<std::optional<ir::ValueType>> types;
   for (const py::handle input : inputs) {
     const TensorRef* tensor = as_tensor(input.ptr());
-    next.push_back(tensor != nullptr ? (*tensor)->operand().edge : Edge{});
+    next.push_back(tensor != nullptr ? (*tensor)->edge() : Edge{});
+    types.push_back(tensor != nullptr ? std::optional((*tensor)->type()) : std::nullopt);
   }
-  const auto node = std::make_shared<FunctionNode>(name, std::move(next), outputs.size(), run);
+  const auto node = std::make_shared<FunctionNode>(name, std::move(next), std::move(types),
+                                                   outputs.size(), run);
   py::tuple result(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     runtime::Variable variable{

@@ -11,14 +11,47 @@ namespace {
 
 using runtime::Tensor;
 
-runtime::GradHook hook_of(const py::object& function) {
-  const std::shared_ptr<py::object> held = guarded(function);
-  return [held](const TensorRef& grad) -> TensorRef {
+// A gradient hook that is a Python function.
+struct PythonHook {
+  std::shared_ptr<py::object> function;
+
+  TensorRef operator()(const TensorRef& grad) const {
     const py::gil_scoped_acquire gil;
-    const py::object result = (*held)(grad);
+    const py::object result = (*function)(grad);
     if (result.is_none()) return nullptr;
     return require_tensor(result, "gradient hook: the result");
-  };
+  }
+};
+
+// The tensor of a Python object if the object is its only owner: then what the tensor refers to
+// belongs to the object, as the cycle collector counts.
+Tensor* solely_owned(PyObject* self) {
+  const TensorRef* tensor = as_tensor(self);
+  return tensor != nullptr && tensor->use_count() == 1 ? tensor->get() : nullptr;
+}
+
+// A tensor and its hook may refer to each other: the collector follows hooks.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  const int done = py::detail::pybind11_traverse(self, visit, arg);
+  if (done != 0) return done;
+  const Tensor* tensor = solely_owned(self);
+  if (tensor == nullptr || tensor->state_if_any() == nullptr) return 0;
+  for (const auto& [id, hook] : tensor->state_if_any()->hooks) {
+    const auto* python_hook = hook.target<PythonHook>();
+    if (python_hook != nullptr) Py_VISIT(python_hook->function->ptr());
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Tensor* tensor = solely_owned(self);
+  if (tensor != nullptr && tensor->state_if_any() != nullptr) tensor->state().hooks.clear();
+  return py::detail::pybind11_clear(self);
+}
+
+void follow_hooks(PyHeapTypeObject* type) {
+  type->ht_type.tp_traverse = traverse;
+  type->ht_type.tp_clear = clear;
 }
 
 std::vector<TensorRef> tensors_of(const py::object& object, const char* what) {
@@ -83,7 +116,7 @@ void bind_methods(py::class_<Tensor, TensorRef>& cls) {
           py::arg("requires_grad") = true)
       .def("retain_grad", &Tensor::retain_grad)
       .def("_register_hook",
-           [](Tensor& t, const py::object& hook) { return t.add_hook(hook_of(hook)); })
+           [](Tensor& t, const py::object& hook) { return t.add_hook(PythonHook{guarded(hook)}); })
       .def("_remove_hook", &Tensor::remove_hook)
       .def("assign_",
            [](TensorRef self, const py::object& value) {
@@ -120,6 +153,7 @@ void bind_tensor(py::module_& m) {
         return result;
       });
   py::class_<Tensor, TensorRef> cls(m, "Tensor", py::dynamic_attr(),
+                                    py::custom_type_setup(follow_hooks),
                                     "A dense array of one element type on one device.");
   cls.def(py::init([](const py::object& data, bool requires_grad) {
             TensorRef made = require_tensor(data, "Tensor: data")->detach();

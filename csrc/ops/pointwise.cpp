@@ -36,31 +36,28 @@ ValueId relu_rule(Builder& b, const Node& node, ValueId grad) {
   return b.where(off, none, grad);
 }
 
-// gelu(x) = x Phi(x) with the normal distribution Phi(x) = (1 + erf(x / sqrt(2))) / 2
-// (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2).
+// gelu(x) = x Phi(x) with the normal distribution Phi(x) = erfc(-x / sqrt(2)) / 2
+// (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2). 1 + erf would cancel for x < 0.
 ValueId normal_distribution(Builder& b, ValueId x) {
-  const ValueId root = b.number(1.0 / std::numbers::sqrt2, x);
-  const ValueId one = b.number(1.0, x);
+  const ValueId root = b.number(-1.0 / std::numbers::sqrt2, x);
   const ValueId half = b.number(0.5, x);
   const ValueId scaled = b.mul(x, root);
-  const ValueId erf = b.op("erf", {scaled});
-  const ValueId sum = b.add(erf, one);
-  return b.mul(sum, half);
+  const ValueId twice = b.op("erfc", {scaled});
+  return b.mul(twice, half);
 }
 
-constexpr double kTanhScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+constexpr double kTwiceTanhScale = 2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 constexpr double kTanhCubic = 0.044715;
 
-// tanh(sqrt(2 / pi) (x + 0.044715 x^3)), the approximation of erf(x / sqrt(2)) in the same paper.
-ValueId gelu_tanh(Builder& b, ValueId x) {
-  const ValueId scale = b.number(kTanhScale, x);
-  const ValueId cubic = b.number(kTanhCubic, x);
-  const ValueId x2 = b.mul(x, x);
-  const ValueId x3 = b.mul(x2, x);
-  const ValueId bend = b.mul(x3, cubic);
-  const ValueId sum = b.add(x, bend);
-  const ValueId argument = b.mul(sum, scale);
-  return b.op("tanh", {argument});
+// The approximation of Phi in the same paper, (1 + tanh u) / 2 with u = sqrt(2 / pi)
+// (x + 0.044715 x^3), as sigmoid(2 u), which does not cancel. `x2` is x^2.
+ValueId gelu_tanh_distribution(Builder& b, ValueId x, ValueId x2) {
+  const ValueId scale = b.number(kTwiceTanhScale, x);
+  const ValueId cubic = b.number(kTwiceTanhScale * kTanhCubic, x);
+  const ValueId bend = b.mul(x2, cubic);
+  const ValueId sum = b.add(bend, scale);
+  const ValueId argument = b.mul(x, sum);
+  return b.op("sigmoid", {argument});
 }
 
 // d (x Phi(x)) = (Phi(x) + x phi(x)) dx with the density phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
@@ -76,24 +73,21 @@ ValueId gelu_exact_slope(Builder& b, ValueId x) {
   return b.add(distribution, drift);
 }
 
-// d (x (1 + t) / 2) = ((1 + t) + x (1 - t^2) u') / 2 dx with t = tanh(u) and
-// u' = sqrt(2 / pi) (1 + 3 0.044715 x^2)
+// d (x s) = (s + x s (1 - s) 2 u') dx with s = sigmoid(2 u) and
+// 2 u' = 2 sqrt(2 / pi) (1 + 3 0.044715 x^2)
 ValueId gelu_tanh_slope(Builder& b, ValueId x) {
-  const ValueId t = gelu_tanh(b, x);
-  const ValueId one = b.number(1.0, x);
-  const ValueId half = b.number(0.5, x);
-  const ValueId scale = b.number(kTanhScale, x);
-  const ValueId cubic = b.number(3.0 * kTanhScale * kTanhCubic, x);
   const ValueId x2 = b.mul(x, x);
+  const ValueId s = gelu_tanh_distribution(b, x, x2);
+  const ValueId one = b.number(1.0, x);
+  const ValueId scale = b.number(kTwiceTanhScale, x);
+  const ValueId cubic = b.number(3.0 * kTwiceTanhScale * kTanhCubic, x);
   const ValueId bend = b.mul(x2, cubic);
   const ValueId inner = b.add(bend, scale);
-  const ValueId t2 = b.mul(t, t);
-  const ValueId outer = b.sub(one, t2);
+  const ValueId rest = b.sub(one, s);
+  const ValueId outer = b.mul(s, rest);
   const ValueId slope = b.mul(outer, inner);
   const ValueId drift = b.mul(x, slope);
-  const ValueId level = b.add(t, one);
-  const ValueId twice = b.add(level, drift);
-  return b.mul(twice, half);
+  return b.add(s, drift);
 }
 
 bool is_tanh(const Node& node) { return node.string("approximate") == "tanh"; }
@@ -106,16 +100,10 @@ ValueId gelu_rule(Builder& b, const Node& node, ValueId grad) {
 
 std::vector<ValueId> gelu_decompose(Builder& b, const Node& node) {
   const ValueId x = node.in(0);
-  if (!is_tanh(node)) {
-    const ValueId distribution = normal_distribution(b, x);
-    return {b.mul(x, distribution)};
-  }
-  const ValueId t = gelu_tanh(b, x);
-  const ValueId one = b.number(1.0, x);
-  const ValueId half = b.number(0.5, x);
-  const ValueId level = b.add(t, one);
-  const ValueId twice = b.mul(x, level);
-  return {b.mul(twice, half)};
+  if (!is_tanh(node)) return {b.mul(x, normal_distribution(b, x))};
+  const ValueId x2 = b.mul(x, x);
+  const ValueId distribution = gelu_tanh_distribution(b, x, x2);
+  return {b.mul(x, distribution)};
 }
 
 ValueTypes infer_gelu(const InferArgs& args) {

@@ -18,9 +18,7 @@ SHORTEST = 6
 
 # Pieces of the messages that no call in Python meets.
 UNREACHABLE = (
-    # The registry and the passes are the core's own.
-    "operation ",
-    "no operation named ",
+    # Rules, kernels and traces are the core's own.
     ": has no gradient; detach its input if none is meant",
     ": a gradient rule reads a value that its operation did not declare in vjp_reads",
     "a leaf's accumulator is not applied",

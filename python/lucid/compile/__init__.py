@@ -3,6 +3,7 @@
 from lucid.compile.process import cache_info, clear_cache, counters
 from lucid.compile.step import (
     FallbackWarning,
+    RecompileWarning,
     Step,
     make_autoseg_step,
     make_segmented_step,
@@ -11,6 +12,7 @@ from lucid.compile.step import (
 
 __all__ = [
     "FallbackWarning",
+    "RecompileWarning",
     "Step",
     "cache_info",
     "clear_cache",

@@ -17,6 +17,7 @@ from lucid.nn.modules.module import Module
 
 __all__ = [
     "FallbackWarning",
+    "RecompileWarning",
     "Step",
     "make_autoseg_step",
     "make_segmented_step",
@@ -25,10 +26,15 @@ __all__ = [
 
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
+_MANY_SIGNATURES = 8
 
 
 class FallbackWarning(UserWarning):
     """A step could not be compiled and runs eagerly."""
+
+
+class RecompileWarning(UserWarning):
+    """A step was compiled for many signatures."""
 
 
 class _Entry:
@@ -234,6 +240,15 @@ class Step:
             f"{entry.traced.entry.num_nodes} operations{because}"
         )
         self._to_front(entry)
+        if self._misses == _MANY_SIGNATURES:
+            warnings.warn(
+                f"make_step: {self._misses} signatures have been compiled, the last one because of "
+                f"another {differences[0] if differences else 'argument'}; for a number that "
+                "changes at each step pass a 0-d tensor, for lengths that vary pad to a few sizes; "
+                "step.explain() lists them all",
+                RecompileWarning,
+                stacklevel=5,
+            )
 
     def _to_front(self, entry: _Entry) -> None:
         rest = [e for e in self._entries if e is not entry]

@@ -9,7 +9,7 @@ from .case import ErrorCase, f32, i64, truth
 
 CASES = [
     ErrorCase(
-        "functional: no tensor",
+        "F.functional: no tensor",
         lambda: F.relu([1.0]),
         lucid.ArgumentTypeError,
         (
@@ -18,31 +18,31 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "conv2d: stride",
+        "F.conv2d: stride",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 2, 2), stride="a"),
         lucid.ArgumentTypeError,
         "conv2d: stride must be an int or 2 ints: got 'a'",
     ),
     ErrorCase(
-        "conv2d: padding",
+        "F.conv2d: padding",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 2, 2), padding="all"),
         lucid.UserError,
         "conv2d: padding must be 'same', 'valid' or ints: got 'all'",
     ),
     ErrorCase(
-        "conv2d: padding of strides",
+        "F.conv2d: padding of strides",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 2, 2), padding="same", stride=2),
         lucid.UserError,
         "conv2d: padding='same' is not supported for strides: got (2, 2)",
     ),
     ErrorCase(
-        "conv2d: weight",
+        "F.conv2d: weight",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 2)),
         lucid.ShapeError,
         "conv2d: weight must have 4 axes: got shape (1, 1, 2)",
     ),
     ErrorCase(
-        "conv2d: channels",
+        "F.conv2d: channels",
         lambda: F.conv2d(f32(1, 3, 4, 4), f32(1, 2, 2, 2)),
         lucid.ShapeError,
         (
@@ -51,7 +51,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "conv2d: kernel",
+        "F.conv2d: kernel",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 5, 5)),
         lucid.ShapeError,
         (
@@ -61,7 +61,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "conv_transpose2d: weight",
+        "F.conv_transpose2d: weight",
         lambda: F.conv_transpose2d(f32(1, 3, 4, 4), f32(2, 1, 2, 2)),
         lucid.ShapeError,
         (
@@ -70,7 +70,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "conv_transpose2d: output_padding",
+        "F.conv_transpose2d: output_padding",
         lambda: F.conv_transpose2d(f32(1, 1, 4, 4), f32(1, 1, 2, 2), output_padding=1),
         lucid.UserError,
         (
@@ -79,28 +79,28 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "gelu: approximate",
+        "F.gelu: approximate",
         lambda: F.gelu(f32(2), "erf"),
         lucid.UserError,
         "gelu: approximate must be 'none' or 'tanh': got 'erf'",
     ),
     ErrorCase(
-        "celu: alpha", lambda: F.celu(f32(2), 0.0), lucid.UserError, "celu: alpha must not be 0"
+        "F.celu: alpha", lambda: F.celu(f32(2), 0.0), lucid.UserError, "celu: alpha must not be 0"
     ),
     ErrorCase(
-        "hardtanh: bounds",
+        "F.hardtanh: bounds",
         lambda: F.hardtanh(f32(2), 1.0, 0.0),
         lucid.UserError,
         "hardtanh: min_val must not exceed max_val: got 1.0 and 0.0",
     ),
     ErrorCase(
-        "glu: odd axis",
+        "F.glu: odd axis",
         lambda: F.glu(f32(3)),
         lucid.ShapeError,
         "glu: the halved axis must have an even size: got shape (3,), dim -1",
     ),
     ErrorCase(
-        "prelu: weight",
+        "F.prelu: weight",
         lambda: F.prelu(f32(2, 3), f32(2)),
         lucid.ShapeError,
         (
@@ -109,7 +109,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "attention: axes",
+        "F.attention: axes",
         lambda: F.scaled_dot_product_attention(f32(3), f32(3), f32(3)),
         lucid.ShapeError,
         (
@@ -118,7 +118,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "attention: shapes",
+        "F.attention: shapes",
         lambda: F.scaled_dot_product_attention(f32(4, 3), f32(5, 2), f32(5, 3)),
         lucid.ShapeError,
         (
@@ -127,7 +127,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "attention: mask and causal",
+        "F.attention: mask and causal",
         lambda: F.scaled_dot_product_attention(
             f32(4, 3), f32(4, 3), f32(4, 3), truth(4, 4), is_causal=True
         ),
@@ -138,61 +138,61 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "dropout: p",
+        "F.dropout: p",
         lambda: F.dropout(f32(2), 1.5),
         lucid.UserError,
         "dropout: p must be from 0 to 1: got 1.5",
     ),
     ErrorCase(
-        "dropout1d: axes",
+        "F.dropout1d: axes",
         lambda: F.dropout1d(f32(2)),
         lucid.ShapeError,
         "dropout1d: input must have 2 or 3 axes: got (2,)",
     ),
     ErrorCase(
-        "dropout2d: axes",
+        "F.dropout2d: axes",
         lambda: F.dropout2d(f32(2)),
         lucid.ShapeError,
         "dropout2d: input must have 3 or 4 axes: got (2,)",
     ),
     ErrorCase(
-        "embedding: padding_idx",
+        "F.embedding: padding_idx",
         lambda: F.embedding(i64(2), f32(3, 4), padding_idx=3),
         lucid.OutOfRangeError,
         "embedding: padding_idx must be within num_embeddings: got 3 for 3",
     ),
     ErrorCase(
-        "embedding: max_norm",
+        "F.embedding: max_norm",
         lambda: F.embedding(i64(2), f32(3, 4), max_norm=1.0),
         lucid.UnsupportedError,
         "embedding: max_norm is not supported; leave it unset",
     ),
     ErrorCase(
-        "embedding: index",
+        "F.embedding: index",
         lambda: F.embedding(lucid.tensor([3]), f32(3, 4)),
         lucid.OutOfRangeError,
         "take: index out of range: 3 for size 3",
     ),
     ErrorCase(
-        "embedding: floats",
+        "F.embedding: floats",
         lambda: F.embedding(f32(2), f32(3, 4)),
         lucid.DtypeError,
         "take: dtype does not fit an index: float32; cast to int32 or int64 first",
     ),
     ErrorCase(
-        "one_hot: num_classes",
+        "F.one_hot: num_classes",
         lambda: F.one_hot(i64(2), 0),
         lucid.UserError,
         "one_hot: num_classes must be positive or -1: got 0",
     ),
     ErrorCase(
-        "one_hot: empty",
+        "F.one_hot: empty",
         lambda: F.one_hot(i64(0)),
         lucid.UserError,
         "one_hot: num_classes must be given for an empty tensor",
     ),
     ErrorCase(
-        "linear: features",
+        "F.linear: features",
         lambda: F.linear(f32(2, 3), f32(4, 5)),
         lucid.ShapeError,
         (
@@ -201,31 +201,31 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "bilinear: shapes",
+        "F.bilinear: shapes",
         lambda: F.bilinear(f32(2, 3), f32(2, 4), f32(5, 4, 3)),
         lucid.ShapeError,
         "bilinear: shapes do not fit: inputs (2, 3) and (2, 4), weight (5, 4, 3)",
     ),
     ErrorCase(
-        "mse_loss: reduction",
+        "F.mse_loss: reduction",
         lambda: F.mse_loss(f32(2), f32(2), reduction="median"),
         lucid.UserError,
         "mse_loss: reduction must be 'none', 'mean' or 'sum': got 'median'",
     ),
     ErrorCase(
-        "cross_entropy: 0-d",
+        "F.cross_entropy: 0-d",
         lambda: F.cross_entropy(f32(), i64()),
         lucid.ShapeError,
         "cross_entropy: input must have a class axis: got shape ()",
     ),
     ErrorCase(
-        "cross_entropy: label_smoothing",
+        "F.cross_entropy: label_smoothing",
         lambda: F.cross_entropy(f32(2, 3), i64(2), label_smoothing=2.0),
         lucid.UserError,
         "cross_entropy: label_smoothing must be between 0 and 1: got 2.0",
     ),
     ErrorCase(
-        "cross_entropy: target",
+        "F.cross_entropy: target",
         lambda: F.cross_entropy(f32(2, 3), f32(2)),
         lucid.DtypeError,
         (
@@ -234,55 +234,55 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "cross_entropy: rows",
+        "F.cross_entropy: rows",
         lambda: F.cross_entropy(f32(2, 3), i64(3)),
         lucid.ShapeError,
         "cross_entropy: target must have shape (2,) for input (2, 3): got (3,)",
     ),
     ErrorCase(
-        "cross_entropy: reduction",
+        "F.cross_entropy: reduction",
         lambda: F.cross_entropy(f32(2, 3), i64(2), reduction="all"),
         lucid.UserError,
         "cross_entropy: reduction must be 'none', 'mean' or 'sum': got 'all'",
     ),
     ErrorCase(
-        "nll_loss: rows",
+        "F.nll_loss: rows",
         lambda: F.nll_loss(f32(2, 3), i64(3)),
         lucid.ShapeError,
         "nll_loss: target must have shape (2,) for input (2, 3): got (3,)",
     ),
     ErrorCase(
-        "nll_loss: class",
+        "F.nll_loss: class",
         lambda: F.nll_loss(f32(2, 3), lucid.tensor([0, 3])),
         lucid.OutOfRangeError,
         "gather: index out of range: 3 for size 3",
     ),
     ErrorCase(
-        "smooth_l1_loss: beta",
+        "F.smooth_l1_loss: beta",
         lambda: F.smooth_l1_loss(f32(2), f32(2), beta=-1.0),
         lucid.UserError,
         "smooth_l1_loss: beta must not be negative: got -1.0",
     ),
     ErrorCase(
-        "huber_loss: delta",
+        "F.huber_loss: delta",
         lambda: F.huber_loss(f32(2), f32(2), delta=0.0),
         lucid.UserError,
         "huber_loss: delta must be positive: got 0.0",
     ),
     ErrorCase(
-        "binary_cross_entropy: target",
+        "F.binary_cross_entropy: target",
         lambda: F.binary_cross_entropy(f32(2), f32(3)),
         lucid.ShapeError,
         "binary_cross_entropy: target must have the shape of input: got (3,) and (2,)",
     ),
     ErrorCase(
-        "batch_norm: axes",
+        "F.batch_norm: axes",
         lambda: F.batch_norm(f32(3), None, None, training=True),
         lucid.ShapeError,
         "batch_norm: input must be (N, C, ...): got (3,)",
     ),
     ErrorCase(
-        "batch_norm: one value",
+        "F.batch_norm: one value",
         lambda: F.batch_norm(f32(1, 3), None, None, training=True),
         lucid.UserError,
         (
@@ -291,37 +291,37 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "batch_norm: no statistics",
+        "F.batch_norm: no statistics",
         lambda: F.batch_norm(f32(2, 3), None, None),
         lucid.UserError,
         "batch_norm: running_mean and running_var must be given when training=False",
     ),
     ErrorCase(
-        "instance_norm: axes",
+        "F.instance_norm: axes",
         lambda: F.instance_norm(f32(3)),
         lucid.ShapeError,
         "instance_norm: input must be (N, C, ...): got (3,)",
     ),
     ErrorCase(
-        "instance_norm: one element",
+        "F.instance_norm: one element",
         lambda: F.instance_norm(f32(2, 3, 1)),
         lucid.UserError,
         ("instance_norm: expected more than 1 spatial element when training: got input (2, 3, 1)"),
     ),
     ErrorCase(
-        "layer_norm: no axis",
+        "F.layer_norm: no axis",
         lambda: F.layer_norm(f32(2, 3), ()),
         lucid.UserError,
         "layer_norm: normalized_shape must name at least one axis",
     ),
     ErrorCase(
-        "layer_norm: shape",
+        "F.layer_norm: shape",
         lambda: F.layer_norm(f32(2, 3), (4,)),
         lucid.ShapeError,
         "layer_norm: input must end in normalized_shape (4,): got shape (2, 3)",
     ),
     ErrorCase(
-        "layer_norm: weight",
+        "F.layer_norm: weight",
         lambda: F.layer_norm(f32(2, 3), (3,), f32(2)),
         lucid.ShapeError,
         (
@@ -330,43 +330,43 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "group_norm: groups",
+        "F.group_norm: groups",
         lambda: F.group_norm(f32(2, 3), 2),
         lucid.ShapeError,
         "group_norm: num_groups must divide the channels: got 2 for shape (2, 3)",
     ),
     ErrorCase(
-        "pad: reflection",
+        "F.pad: reflection",
         lambda: F.pad(f32(1, 1, 3), (3, 3), mode="reflect"),
         lucid.ShapeError,
         "pad: reflect padding does not fit: got (3, 3) for an axis of size 3",
     ),
     ErrorCase(
-        "pad: pairs",
+        "F.pad: pairs",
         lambda: F.pad(f32(2), (1, 1, 1, 1)),
         lucid.UserError,
         "pad: expected up to 1 pairs for shape (2,): got 4 numbers",
     ),
     ErrorCase(
-        "pad: mode",
+        "F.pad: mode",
         lambda: F.pad(f32(1, 1, 3), (1, 1), mode="mirror"),
         lucid.UserError,
         "pad: mode must be 'constant', 'reflect', 'replicate' or 'circular': got 'mirror'",
     ),
     ErrorCase(
-        "pad: negative reflection",
+        "F.pad: negative reflection",
         lambda: F.pad(f32(1, 1, 3), (-1, 1), mode="reflect"),
         lucid.UserError,
         "pad: negative padding needs mode='constant': got (-1, 1)",
     ),
     ErrorCase(
-        "pad: cut off",
+        "F.pad: cut off",
         lambda: F.pad(f32(1, 1, 3), (-2, -2)),
         lucid.ShapeError,
         "pad: negative padding exceeds axis 2: got (-2, -2) for shape (1, 1, 3)",
     ),
     ErrorCase(
-        "max_pool2d: padding",
+        "F.max_pool2d: padding",
         lambda: F.max_pool2d(f32(1, 1, 4, 4), 2, padding=2),
         lucid.UserError,
         (
@@ -375,7 +375,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "max_pool2d: kernel",
+        "F.max_pool2d: kernel",
         lambda: F.max_pool2d(f32(1, 1, 4, 4), 5),
         lucid.ShapeError,
         (
@@ -384,67 +384,67 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "avg_pool2d: divisor",
+        "F.avg_pool2d: divisor",
         lambda: F.avg_pool2d(f32(1, 1, 4, 4), 2, divisor_override=0),
         lucid.UserError,
         "avg_pool2d: divisor_override must not be 0",
     ),
     ErrorCase(
-        "adaptive_avg_pool2d: sizes",
+        "F.adaptive_avg_pool2d: sizes",
         lambda: F.adaptive_avg_pool2d(f32(1, 1, 4, 4), (1, 2, 3)),
         lucid.UserError,
         "adaptive_avg_pool2d: output_size must be one or 2 ints: got (1, 2, 3)",
     ),
     ErrorCase(
-        "adaptive_avg_pool2d: size 0",
+        "F.adaptive_avg_pool2d: size 0",
         lambda: F.adaptive_avg_pool2d(f32(1, 1, 4, 4), -1),
         lucid.ShapeError,
         "adaptive_avg_pool2d: cannot pool (4, 4) to (-1, -1); sizes must be positive",
     ),
     ErrorCase(
-        "pixel_shuffle: channels",
+        "F.pixel_shuffle: channels",
         lambda: F.pixel_shuffle(f32(1, 3, 2, 2), 2),
         lucid.ShapeError,
         "pixel_shuffle: channels must be a multiple of 4: got shape (1, 3, 2, 2)",
     ),
     ErrorCase(
-        "pixel_unshuffle: size",
+        "F.pixel_unshuffle: size",
         lambda: F.pixel_unshuffle(f32(1, 1, 3, 3), 2),
         lucid.ShapeError,
         "pixel_unshuffle: height and width must be multiples of 2: got shape (1, 1, 3, 3)",
     ),
     ErrorCase(
-        "unfold: axes",
+        "F.unfold: axes",
         lambda: F.unfold(f32(3, 3), 2),
         lucid.ShapeError,
         "unfold: input must be (N, C, H, W): got (3, 3)",
     ),
     ErrorCase(
-        "unfold: kernel",
+        "F.unfold: kernel",
         lambda: F.unfold(f32(1, 1, 3, 3), 4),
         lucid.ShapeError,
         "unfold: no window of (4, 4) fits the padded size (3, 3)",
     ),
     ErrorCase(
-        "fold: columns",
+        "F.fold: columns",
         lambda: F.fold(f32(1, 3, 4), (3, 3), 2),
         lucid.ShapeError,
         "fold: expected (N, C * 4, 4): got (1, 3, 4)",
     ),
     ErrorCase(
-        "interpolate: size",
+        "F.interpolate: size",
         lambda: F.interpolate(f32(1, 1, 3)),
         lucid.UserError,
         "interpolate: exactly one of size and scale_factor must be given",
     ),
     ErrorCase(
-        "interpolate: scale_factor",
+        "F.interpolate: scale_factor",
         lambda: F.interpolate(f32(1, 1, 3), scale_factor=(2.0, 2.0)),
         lucid.UserError,
         "interpolate: scale_factor must be 1 or 1 numbers: got (2.0, 2.0)",
     ),
     ErrorCase(
-        "interpolate: mode",
+        "F.interpolate: mode",
         lambda: F.interpolate(f32(1, 1, 3), 6, mode="bicubic"),
         lucid.UnsupportedError,
         (
@@ -453,21 +453,36 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "interpolate: axes",
+        "F.interpolate: axes",
         lambda: F.interpolate(f32(1, 1, 3), 6, mode="bilinear"),
         lucid.ShapeError,
         "interpolate: mode='bilinear' does not fit shape (1, 1, 3)",
     ),
     ErrorCase(
-        "functional: number",
+        "F.functional: number",
         lambda: F.unfold(3, 2),
         lucid.ArgumentTypeError,
         "unfold: input must be a Tensor: got int; make one with lucid.tensor",
     ),
     ErrorCase(
-        "conv2d: three strides",
+        "F.conv2d: three strides",
         lambda: F.conv2d(f32(1, 1, 4, 4), f32(1, 1, 2, 2), stride=(1, 1, 1)),
         lucid.UserError,
         "conv2d: stride must be an int or 2 ints: got (1, 1, 1)",
+    ),
+    ErrorCase(
+        "F.interpolate: size 0",
+        lambda: F.interpolate(f32(1, 1, 3), 0),
+        lucid.ShapeError,
+        (
+            "interpolate: spatial sizes must be positive: got (3,) to (0,); give a larger "
+            "input, size or scale_factor"
+        ),
+    ),
+    ErrorCase(
+        "F.one_hot: negative",
+        lambda: F.one_hot(lucid.tensor([-2])),
+        lucid.OutOfRangeError,
+        "one_hot: a class is negative: the largest is -2; use classes from 0 on",
     ),
 ]

@@ -285,6 +285,12 @@ CASES = [
         "one_hot: no class to count from; give num_classes",
     ),
     ErrorCase(
+        "one_hot: negative",
+        lambda: lucid.one_hot(lucid.tensor([-2])),
+        lucid.OutOfRangeError,
+        "one_hot: a class is negative: the largest is -2; use classes from 0 on",
+    ),
+    ErrorCase(
         "pad: amounts",
         lambda: lucid.pad(f32(2), (1, 1, 1, 1)),
         lucid.UserError,
@@ -552,7 +558,7 @@ CASES = [
         ),
     ),
     ErrorCase(
-        "matmul: vectors",
+        "matmul: of two vectors",
         lambda: lucid.matmul(f32(3), f32(2)),
         lucid.ShapeError,
         (

@@ -156,22 +156,22 @@ CASES = [
         "requires_grad_: only floating dtypes have gradients: got int64",
     ),
     ErrorCase(
-        "in place: leaf",
+        "add_: leaf",
         lambda: change_a_leaf(),
         lucid.AutogradError,
         (
-            "in-place change of a leaf tensor that requires a gradient; wrap it in "
+            "in-place change: the tensor is a leaf that requires a gradient; wrap it in "
             "lucid.no_grad() or change a clone"
         ),
     ),
     ErrorCase(
-        "in place: shape",
+        "assign_: shape",
         lambda: f32(2).assign_(f32(3)),
         lucid.ShapeError,
         "in-place change: the tensor is float32[2], the new value float32[3]",
     ),
     ErrorCase(
-        "in place: dtype",
+        "assign_: dtype",
         lambda: f32(2).assign_(f64(2)),
         lucid.ShapeError,
         "in-place change: the tensor is float32[2], the new value float64[2]",

@@ -294,10 +294,13 @@ CASES = [
         "index: the index tensors do not broadcast: (2,), (3,); reshape one first",
     ),
     ErrorCase(
-        "index: wide masked value",
-        lambda: assign(f32(3, 2), truth(3, 2), f32(2, 3)),
+        "index: masked rows",
+        lambda: assign(f32(3, 2), truth(3), f32(3)),
         lucid.ShapeError,
-        ("index: the value has shape (2, 3), the indexed part (0,); broadcast or reshape it first"),
+        (
+            "index: the value has shape (3,), the masked tensor (3, 2); give a number, or "
+            "one that broadcasts"
+        ),
     ),
     ErrorCase(
         "getitem of a view: range",

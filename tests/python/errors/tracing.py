@@ -79,6 +79,20 @@ def mix_traces() -> None:
     traced(lambda y: y + kept)
 
 
+class ReplacesBuffer(nn.Module):
+    """Gives its buffer another shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("seen", f32(2))
+
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+        y: lucid.Tensor = self.linear(x)
+        self.seen = y.detach()
+        return y
+
+
 CASES = [
     ErrorCase(
         "traced: backward",
@@ -298,6 +312,16 @@ CASES = [
             "backward: the gradients of a compiled step have no history, so create_graph "
             "cannot go through it; call autograd.grad(..., create_graph=True) inside the "
             "loss, or use the eager step"
+        ),
+    ),
+    ErrorCase(
+        "traced: buffer",
+        lambda: make_step(ReplacesBuffer(), lambda y: y.sum(), fallback="error")(f32(3, 2)),
+        lucid.TraceError,
+        (
+            "ReplacesBuffer.seen: a compiled step can give a buffer only a new value that it "
+            "has computed, of the same shape and dtype: got float32[3, 2] for float32[2] "
+            "from outside; assign it outside of the step, or use copy_"
         ),
     ),
 ]
