@@ -37,10 +37,34 @@ def draw(results: list[dict[str, Any]], title: str, file: str) -> None:
     figure.savefig(file, dpi=150)
 
 
+def draw_segments(rows: list[dict[str, Any]], title: str, file: str) -> None:
+    """Time against the arena's peak, a dot for each number of segments."""
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    peaks = [row["memory"]["arena_peak"] / 1e6 for row in rows]
+    times = [row["over_one"]["median"] for row in rows]
+    below = [row["over_one"]["median"] - row["over_one"]["low"] for row in rows]
+    above = [row["over_one"]["high"] - row["over_one"]["median"] for row in rows]
+    axes.plot(peaks, times, color="0.8", zorder=1)
+    axes.errorbar(peaks, times, yerr=[below, above], fmt="o", capsize=3, zorder=2)
+    for row, peak, time in zip(rows, peaks, times, strict=True):
+        place = (6, 6)
+        axes.annotate(str(row["segments"]), (peak, time), place, textcoords="offset points")
+    axes.set_xlim(0, None)
+    axes.set_xlabel("planned peak of the arena, MB")
+    axes.set_ylabel("step time / one segment")
+    axes.set_title(title, fontsize=9)
+    axes.grid(alpha=0.3)
+    figure.savefig(file, dpi=100)
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         run = json.load(file)
     facts = run["facts"]
+    if "segments" in run:
+        title = f"deep_bottleneck by number of segments; {facts['cpu']}, {facts['threads']} threads"
+        draw_segments(run["segments"], title, sys.argv[2])
+        return
     title = f"{facts['cpu']}, {facts['threads']} threads; bars: 10th percentiles, dots: medians"
     draw(run["results"], title, sys.argv[2])
 

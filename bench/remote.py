@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads import IMAGES
+
 _HERE = Path(__file__).resolve().parent
 _TIMEOUT_SECONDS = 600.0
 
@@ -33,7 +35,7 @@ CONTESTANTS = (
     Contestant("lucid_step", None),
     Contestant("lucid_eager", None),
     Contestant("torch_eager", "torch"),
-    Contestant("torch_channels_last", "torch", only=("lenet",)),
+    Contestant("torch_channels_last", "torch", only=tuple(IMAGES)),
     Contestant("jax_jit", "jax"),
 )
 

@@ -98,16 +98,20 @@ def _row(one: Measured, base: Measured | None) -> tuple[str, ...]:
     )
 
 
-def table(measured: list[Measured]) -> str:
-    """A markdown table, padded so that it reads well as plain text too."""
-    rows = [_HEADINGS, *(_row(one, base_of(measured, one)) for one in measured)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
+def markdown(rows: list[tuple[str, ...]]) -> str:
+    """A markdown table, headings first, padded so that it reads well as plain text too."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in rows
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def table(measured: list[Measured]) -> str:
+    """One row for each contestant, workload and mode."""
+    return markdown([_HEADINGS, *(_row(one, base_of(measured, one)) for one in measured)])
 
 
 def compare_losses(measured: list[Measured]) -> tuple[str, bool]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import environments
 from remote import CONTESTANTS, Contestant, Remote, WorkerError
 from report import base_of, compare_losses, facts, table, usable_cpus
+from segments import measure, segments_table, verdict
 from summary import Measured
 from workloads import WORKLOADS
 
@@ -67,6 +68,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--threads", type=int, default=usable_cpus(), help="told to torch; lucid and JAX use all")
     add("--quick", action="store_true", help="shorter bursts and fewer of them")
     add("--realtime", action="store_true", help="for a busy machine: Linux, as root")
+    add("--segments", action="store_true", help="time against memory by number of segments instead")
     add("--json", type=Path, metavar="FILE")
     add("--plot", type=Path, metavar="FILE", help="a PNG; needs matplotlib")
     return parser.parse_args(arguments)
@@ -191,9 +193,22 @@ def _write(run: dict[str, object], options: argparse.Namespace) -> None:
                 print(f"no plot: {reason}", file=sys.stderr)
 
 
+def _run_segments(options: argparse.Namespace) -> int:
+    about = facts(usable_cpus())
+    about["realtime"] = options.realtime
+    rows, unequal = measure(options.quick, options.realtime)
+    print(", ".join(f"{key}: {value}" for key, value in about.items()) + "\n")
+    print(segments_table(rows) + "\n")
+    print(verdict(rows, unequal))
+    _write({"facts": about, "segments": [row.to_json(rows[0]) for row in rows]}, options)
+    return 1 if unequal else 0
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0; 1 if a contestant failed or losses differ; 3 if a peer is not to be had."""
     options = _parse(arguments)
+    if options.segments:
+        return _run_segments(options)
     interpreters = {}
     for peer in options.peers:
         try:

@@ -26,6 +26,22 @@ class Ratio:
     of_p10: float  # ratio of the two 10th percentiles over all steps
 
 
+def ratio(mine: list[list[int]], theirs: list[list[int]]) -> Ratio:
+    """How many times longer the steps of `mine` take; one list of times a round."""
+    rounds = [
+        statistics.median(a) / statistics.median(b) for a, b in zip(mine, theirs, strict=True)
+    ]
+    p10s = [
+        quantile([float(t) for burst in bursts for t in burst], 0.1) for bursts in (mine, theirs)
+    ]
+    return Ratio(
+        median=statistics.median(rounds),
+        low=quantile(rounds, 0.1),
+        high=quantile(rounds, 0.9),
+        of_p10=p10s[0] / p10s[1],
+    )
+
+
 @dataclass
 class Measured:
     """What one contestant showed on one workload and mode."""
@@ -54,16 +70,7 @@ class Measured:
 
     def ratio_to(self, other: Measured) -> Ratio:
         """How many times longer this one takes than the other."""
-        rounds = [
-            statistics.median(mine) / statistics.median(theirs)
-            for mine, theirs in zip(self.bursts_ns, other.bursts_ns, strict=True)
-        ]
-        return Ratio(
-            median=statistics.median(rounds),
-            low=quantile(rounds, 0.1),
-            high=quantile(rounds, 0.9),
-            of_p10=self.quantile_ms(0.1) / other.quantile_ms(0.1),
-        )
+        return ratio(self.bursts_ns, other.bursts_ns)
 
     def to_json(self, base: Measured | None) -> dict[str, Any]:
         """All numbers, steps in milliseconds; the single times are left out."""

@@ -1,7 +1,7 @@
 """One contestant on one workload, in a process of its own, driven over standard input and output.
 
 Use: worker.py CONTESTANT WORKLOAD MODE. Reads one JSON request a line, answers with one JSON line:
-  {"do": "first", "realtime": b}  builds the model, runs the first step; see _be_realtime
+  {"do": "first", "realtime": b}  builds the model, runs the first step; see process.py
   {"do": "burst", "seconds": s}   runs steps for s seconds, at least one, and times each
   {"do": "memory"}                bytes of the peak above the imported, idle process
 The first answer, before any request, tells the versions.
@@ -12,40 +12,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TextIO
+
+from process import be_realtime, peak_bytes, reset_peak
 
 # A step shorter than this runs once untimed at the start of a burst, to find its caches warm.
 _REWARM_BELOW_NS = 50_000_000
-
-
-def _reset_peak() -> None:
-    """Makes the resident high-water mark start anew where the system can (Linux)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # the mark stays that of importing, which a small workload may not exceed
-
-
-def _peak_bytes() -> int:
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
-
-
-def _be_realtime() -> None:
-    """Lets this thread, and those it starts from now on, go before all ordinary programs."""
-    if not hasattr(os, "sched_setscheduler"):
-        raise OSError("real-time scheduling is for Linux only")
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 class Worker:
@@ -57,8 +32,8 @@ class Worker:
         self._mode = mode
         self._step: Callable[[], Any] | None = None
         self._last_ns = 0
-        _reset_peak()
-        self._idle_bytes = _peak_bytes()
+        reset_peak()
+        self._idle_bytes = peak_bytes()
 
     def hello(self) -> dict[str, Any]:
         return {"versions": self._module.versions(), "python": sys.version.split()[0]}
@@ -66,7 +41,7 @@ class Worker:
     def first(self, realtime: bool) -> dict[str, Any]:
         """The time of the first step, which compiles, and its loss."""
         if realtime:
-            _be_realtime()
+            be_realtime()
         self._step = self._module.prepare(self._workload, self._mode)
         wall, cpu = time.perf_counter(), time.process_time()
         loss = self._step()
@@ -94,7 +69,7 @@ class Worker:
         return {"times_ns": times}
 
     def memory(self) -> dict[str, Any]:
-        return {"peak_bytes": _peak_bytes() - self._idle_bytes}
+        return {"peak_bytes": peak_bytes() - self._idle_bytes}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "first":

@@ -31,11 +31,57 @@ class GptSizes:
 
 
 GPT_MINI = GptSizes()
-WORKLOADS = ("mlp_tiny", "mlp_small", "lenet", "gpt_mini")
-MLP_WIDTHS = {"mlp_tiny": (32, 64, 10), "mlp_small": (784, 256, 10)}
-MLP_BATCH = {"mlp_tiny": 32, "mlp_small": 64}
-LENET_BATCH = 64
+WORKLOADS = (
+    "mlp_tiny",
+    "mlp_small",
+    "mlp_wide",
+    "lenet",
+    "resnet_small",
+    "gpt_mini",
+    "deep_bottleneck",
+)
+MLP_WIDTHS = {"mlp_tiny": (32, 64, 10), "mlp_small": (784, 256, 10), "mlp_wide": (2048,) * 5}
+MLP_BATCH = {"mlp_tiny": 32, "mlp_small": 64, "mlp_wide": 256}
+IMAGES = {"lenet": (64, 1, 28, 28), "resnet_small": (32, 3, 32, 32)}  # N, C, H, W
 NUM_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class DeepSizes:
+    """Sizes of deep_bottleneck: blocks of Linear, GELU, Linear, LayerNorm."""
+
+    blocks: int = 48
+    width: int = 512
+    inner: int = 128
+    batch: int = 512
+
+
+DEEP = DeepSizes()
+
+
+@dataclass(frozen=True)
+class ResidualBlock:
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution if sizes change."""
+
+    name: str
+    inputs: int
+    outputs: int
+    stride: int
+
+    @property
+    def has_projection(self) -> bool:
+        return self.stride != 1 or self.inputs != self.outputs
+
+
+RESNET_STEM = 32
+RESNET_BLOCKS = (
+    ResidualBlock("blocks.0", 32, 32, 1),
+    ResidualBlock("blocks.1", 32, 32, 1),
+    ResidualBlock("blocks.2", 32, 64, 2),
+    ResidualBlock("blocks.3", 64, 64, 1),
+    ResidualBlock("blocks.4", 64, 128, 2),
+    ResidualBlock("blocks.5", 128, 128, 1),
+)
 
 
 class _Draw:
@@ -63,8 +109,8 @@ class _Draw:
 
 
 def _draw_mlp(draw: _Draw, widths: tuple[int, ...]) -> None:
-    draw.layer("0", (widths[1], widths[0]))
-    draw.layer("2", (widths[2], widths[1]))
+    for i in range(len(widths) - 1):
+        draw.layer(f"{2 * i}", (widths[i + 1], widths[i]))
 
 
 def _draw_lenet(draw: _Draw) -> None:
@@ -90,6 +136,28 @@ def _draw_gpt(draw: _Draw, sizes: GptSizes) -> None:
     draw.layer("head", (sizes.vocabulary, width), bias=False)
 
 
+def _draw_resnet(draw: _Draw) -> None:
+    draw.layer("stem", (RESNET_STEM, 3, 3, 3), bias=False)
+    draw.norm("stem_norm", RESNET_STEM)
+    for block in RESNET_BLOCKS:
+        name, width = block.name, block.outputs
+        draw.layer(f"{name}.first", (width, block.inputs, 3, 3), bias=False)
+        draw.norm(f"{name}.first_norm", width)
+        draw.layer(f"{name}.second", (width, width, 3, 3), bias=False)
+        draw.norm(f"{name}.second_norm", width)
+        if block.has_projection:
+            draw.layer(f"{name}.project", (width, block.inputs, 1, 1), bias=False)
+            draw.norm(f"{name}.project_norm", width)
+    draw.layer("head", (NUM_CLASSES, RESNET_BLOCKS[-1].outputs))
+
+
+def _draw_deep(draw: _Draw, sizes: DeepSizes) -> None:
+    for i in range(sizes.blocks):
+        draw.layer(f"{i}.0", (sizes.inner, sizes.width))
+        draw.layer(f"{i}.2", (sizes.width, sizes.inner))
+        draw.norm(f"{i}.3", sizes.width)
+
+
 def parameters(workload: str) -> dict[str, Array]:
     """The start values of all parameters, float32, weights as (outputs, inputs, *kernel)."""
     draw = _Draw()
@@ -99,6 +167,10 @@ def parameters(workload: str) -> dict[str, Array]:
         _draw_lenet(draw)
     elif workload == "gpt_mini":
         _draw_gpt(draw, GPT_MINI)
+    elif workload == "resnet_small":
+        _draw_resnet(draw)
+    elif workload == "deep_bottleneck":
+        _draw_deep(draw, DEEP)
     else:
         raise ValueError(f"no workload {workload!r}; there are {', '.join(WORKLOADS)}")
     return draw.parameters
@@ -111,9 +183,13 @@ def inputs(workload: str) -> tuple[Array | Labels, Labels]:
         shape = (GPT_MINI.batch, GPT_MINI.tokens)
         tokens = generator.integers(0, GPT_MINI.vocabulary, shape)
         return tokens, generator.integers(0, GPT_MINI.vocabulary, shape)
-    if workload == "lenet":
-        x_shape: tuple[int, ...] = (LENET_BATCH, 1, 28, 28)
+    x_shape: tuple[int, ...]
+    if workload in IMAGES:
+        x_shape, classes = IMAGES[workload], NUM_CLASSES
+    elif workload == "deep_bottleneck":
+        x_shape, classes = (DEEP.batch, DEEP.width), DEEP.width
     else:
-        x_shape = (MLP_BATCH[workload], MLP_WIDTHS[workload][0])
+        widths = MLP_WIDTHS[workload]
+        x_shape, classes = (MLP_BATCH[workload], widths[0]), widths[-1]
     x = generator.standard_normal(x_shape).astype(np.float32)
-    return x, generator.integers(0, NUM_CLASSES, x_shape[:1])
+    return x, generator.integers(0, classes, x_shape[:1])

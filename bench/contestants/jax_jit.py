@@ -28,11 +28,20 @@ def _layer_norm(p: Parameters, name: str, x: jax.Array) -> jax.Array:
     return centred * scale * p[f"{name}.weight"] + p[f"{name}.bias"]
 
 
-def _convolution(p: Parameters, name: str, x: jax.Array, padding: int) -> jax.Array:
+def _convolution(
+    p: Parameters, name: str, x: jax.Array, padding: int, stride: int = 1
+) -> jax.Array:
     layout = ("NHWC", "HWIO", "NHWC")
-    edges = [(padding, padding)] * 2
-    y = lax.conv_general_dilated(x, p[f"{name}.weight"], (1, 1), edges, dimension_numbers=layout)
-    return y + p[f"{name}.bias"]
+    edges, strides = [(padding, padding)] * 2, (stride, stride)
+    y = lax.conv_general_dilated(x, p[f"{name}.weight"], strides, edges, dimension_numbers=layout)
+    return y + p[f"{name}.bias"] if f"{name}.bias" in p else y
+
+
+def _batch_norm(p: Parameters, name: str, x: jax.Array) -> jax.Array:
+    """With the statistics of the batch; the running ones are not kept here."""
+    centred = x - x.mean((0, 1, 2))
+    scale = lax.rsqrt(jnp.square(centred).mean((0, 1, 2)) + 1e-5)
+    return centred * (scale * p[f"{name}.weight"]) + p[f"{name}.bias"]
 
 
 def _max_pool(x: jax.Array) -> jax.Array:
@@ -45,8 +54,39 @@ def _cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     return (jax.nn.logsumexp(logits, -1) - chosen).mean()
 
 
+def _gelu(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
 def _mlp(p: Parameters, x: jax.Array) -> jax.Array:
     return _linear(p, "2", jax.nn.relu(_linear(p, "0", x)))
+
+
+def _mlp_wide(p: Parameters, x: jax.Array) -> jax.Array:
+    for name in ("0", "2", "4"):
+        x = _gelu(_linear(p, name, x))
+    return _linear(p, "6", x)
+
+
+def _deep(p: Parameters, x: jax.Array) -> jax.Array:
+    for i in range(workloads.DEEP.blocks):
+        x = _linear(p, f"{i}.2", _gelu(_linear(p, f"{i}.0", x)))
+        x = _layer_norm(p, f"{i}.3", x)
+    return x
+
+
+def _resnet(p: Parameters, x: jax.Array) -> jax.Array:
+    x = jax.nn.relu(_batch_norm(p, "stem_norm", _convolution(p, "stem", x, padding=1)))
+    for block in workloads.RESNET_BLOCKS:
+        name, stride = block.name, block.stride
+        y = _convolution(p, f"{name}.first", x, padding=1, stride=stride)
+        y = jax.nn.relu(_batch_norm(p, f"{name}.first_norm", y))
+        y = _batch_norm(p, f"{name}.second_norm", _convolution(p, f"{name}.second", y, padding=1))
+        if block.has_projection:
+            x = _convolution(p, f"{name}.project", x, padding=0, stride=stride)
+            x = _batch_norm(p, f"{name}.project_norm", x)
+        x = jax.nn.relu(x + y)
+    return _linear(p, "head", x.mean((1, 2)))
 
 
 def _lenet(p: Parameters, x: jax.Array) -> jax.Array:
@@ -76,23 +116,26 @@ def _gpt(p: Parameters, tokens: jax.Array) -> jax.Array:
         name = f"blocks.{i}"
         x = x + _attention(p, name, _layer_norm(p, f"{name}.norm_attention", x), sizes.heads)
         hidden = _linear(p, f"{name}.up", _layer_norm(p, f"{name}.norm_mlp", x))
-        x = x + _linear(p, f"{name}.down", jax.nn.gelu(hidden, approximate=False))
+        x = x + _linear(p, f"{name}.down", _gelu(hidden))
     return _linear(p, "head", _layer_norm(p, "norm", x)).reshape(-1, sizes.vocabulary)
 
 
 _MODELS: dict[str, Callable[[Parameters, jax.Array], jax.Array]] = {
     "mlp_tiny": _mlp,
     "mlp_small": _mlp,
+    "mlp_wide": _mlp_wide,
     "lenet": _lenet,
+    "resnet_small": _resnet,
     "gpt_mini": _gpt,
+    "deep_bottleneck": _deep,
 }
 
 
 def _channels_last(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A parameter of lenet for images as (N, H, W, C)."""
+    """A parameter of lenet or resnet_small for images as (N, H, W, C)."""
     if array.ndim == 4:
         return array.transpose(2, 3, 1, 0)
-    if name == "7.weight":  # its inputs are the flattened image of 16 channels
+    if name == "7.weight":  # of lenet: its inputs are the flattened image of 16 channels
         return array.reshape(-1, 16, 5, 5).transpose(0, 2, 3, 1).reshape(-1, 400)
     return array
 
@@ -100,7 +143,7 @@ def _channels_last(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, An
 def _arrays(workload: str) -> tuple[Parameters, jax.Array, jax.Array]:
     start = workloads.parameters(workload)
     x, target = workloads.inputs(workload)
-    if workload == "lenet":
+    if workload in workloads.IMAGES:
         start = {name: _channels_last(name, array) for name, array in start.items()}
         x = x.transpose(0, 2, 3, 1)
     parameters = {name: jnp.asarray(array) for name, array in start.items()}

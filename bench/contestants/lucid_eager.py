@@ -10,14 +10,14 @@ import lucid.nn
 import lucid.optim
 import workloads
 
-from contestants.models import make_model, make_optimizer
+from contestants.models import make_model, make_optimizer, with_buffers
 
 
 def make_parts(workload: str) -> tuple[lucid.nn.Module, lucid.Tensor, lucid.Tensor]:
     """The model with the workload's parameters, and its batch (x, target)."""
     model: lucid.nn.Module = make_model(lucid, workload)
     start = {name: lucid.tensor(a) for name, a in workloads.parameters(workload).items()}
-    model.load_state_dict(start)
+    model.load_state_dict(with_buffers(model, start))
     x, target = workloads.inputs(workload)
     return model, lucid.tensor(x), lucid.tensor(target.reshape(-1))
 

@@ -9,15 +9,81 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from workloads import GPT_MINI, MLP_WIDTHS, NUM_CLASSES, GptSizes
+from workloads import (
+    DEEP,
+    GPT_MINI,
+    MLP_WIDTHS,
+    NUM_CLASSES,
+    RESNET_BLOCKS,
+    RESNET_STEM,
+    DeepSizes,
+    GptSizes,
+    ResidualBlock,
+)
 
 
-def _make_mlp(nn: ModuleType, widths: tuple[int, ...]) -> Any:
-    return nn.Sequential(
-        nn.Linear(widths[0], widths[1]),
-        nn.ReLU(),
-        nn.Linear(widths[1], widths[2]),
-    )
+def _make_mlp(nn: ModuleType, workload: str) -> Any:
+    widths = MLP_WIDTHS[workload]
+    activation = nn.GELU if workload == "mlp_wide" else nn.ReLU
+    layers = [nn.Linear(widths[0], widths[1])]
+    for i in range(1, len(widths) - 1):
+        layers += [activation(), nn.Linear(widths[i], widths[i + 1])]
+    return nn.Sequential(*layers)
+
+
+def _make_deep(nn: ModuleType, sizes: DeepSizes) -> Any:
+    def make_block() -> Any:
+        return nn.Sequential(
+            nn.Linear(sizes.width, sizes.inner),
+            nn.GELU(),
+            nn.Linear(sizes.inner, sizes.width),
+            nn.LayerNorm(sizes.width),
+        )
+
+    return nn.Sequential(*(make_block() for _ in range(sizes.blocks)))
+
+
+def _make_resnet(nn: ModuleType) -> Any:
+    relu = nn.functional.relu
+
+    class Block(nn.Module):  # type: ignore[name-defined, misc]
+        """Two convolutions and a shortcut."""
+
+        def __init__(self, sizes: ResidualBlock) -> None:
+            super().__init__()
+            width, inputs, stride = sizes.outputs, sizes.inputs, sizes.stride
+            self.first = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+            self.first_norm = nn.BatchNorm2d(width)
+            self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
+            self.second_norm = nn.BatchNorm2d(width)
+            self.has_projection = sizes.has_projection
+            if self.has_projection:
+                self.project = nn.Conv2d(inputs, width, 1, stride, bias=False)
+                self.project_norm = nn.BatchNorm2d(width)
+
+        def forward(self, x: Any) -> Any:
+            y = relu(self.first_norm(self.first(x)))
+            y = self.second_norm(self.second(y))
+            shortcut = self.project_norm(self.project(x)) if self.has_projection else x
+            return relu(y + shortcut)
+
+    class ResNet(nn.Module):  # type: ignore[name-defined, misc]
+        """A stem, six residual blocks in three stages, the mean over the image, a linear head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, RESNET_STEM, 3, padding=1, bias=False)
+            self.stem_norm = nn.BatchNorm2d(RESNET_STEM)
+            self.blocks = nn.ModuleList([Block(sizes) for sizes in RESNET_BLOCKS])
+            self.head = nn.Linear(RESNET_BLOCKS[-1].outputs, NUM_CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            x = relu(self.stem_norm(self.stem(x)))
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x.mean((2, 3)))
+
+    return ResNet()
 
 
 def _make_lenet(nn: ModuleType) -> Any:
@@ -92,10 +158,21 @@ def make_model(framework: ModuleType, workload: str) -> Any:
         framework: the module `lucid` or `torch`.
     """
     if workload in MLP_WIDTHS:
-        return _make_mlp(framework.nn, MLP_WIDTHS[workload])
+        return _make_mlp(framework.nn, workload)
     if workload == "lenet":
         return _make_lenet(framework.nn)
+    if workload == "resnet_small":
+        return _make_resnet(framework.nn)
+    if workload == "deep_bottleneck":
+        return _make_deep(framework.nn, DEEP)
     return _make_gpt(framework.nn, framework.zeros, GPT_MINI)
+
+
+def with_buffers(model: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A state for `load_state_dict`: these parameters, and the buffers that the model has."""
+    names = {name for name, _ in model.named_parameters()}
+    buffers = {name: t for name, t in model.state_dict().items() if name not in names}
+    return {**buffers, **parameters}
 
 
 def make_optimizer(framework: ModuleType, mode: str, parameters: Any, **options: Any) -> Any:

@@ -11,7 +11,7 @@ import torch.nn
 import torch.optim
 import workloads
 
-from contestants.models import make_model, make_optimizer
+from contestants.models import make_model, make_optimizer, with_buffers
 
 torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
 
@@ -19,8 +19,8 @@ torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
 def prepare_in(workload: str, mode: str, memory_format: torch.memory_format) -> Callable[[], Any]:
     """A step with images and convolution weights in the given memory format."""
     model = make_model(torch, workload)
-    start = workloads.parameters(workload)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in start.items()})
+    start = {name: torch.from_numpy(a) for name, a in workloads.parameters(workload).items()}
+    model.load_state_dict(with_buffers(model, start))
     x_array, target_array = workloads.inputs(workload)
     x, target = torch.from_numpy(x_array), torch.from_numpy(target_array.reshape(-1))
     if x.dim() == 4:

@@ -48,8 +48,8 @@ class FunctionNode final : public runtime::GradNode {
       result[i] = require_tensor(found[i], "backward: each gradient")->operand();
       if (!input_types_[i] || result[i]->value.type == *input_types_[i]) continue;
       throw Error(ErrorKind::kShape, name_ + ".backward: gradient " + std::to_string(i) + " is " +
-                                         ir::to_string(result[i]->value.type) +
-                                         " for an input " + ir::to_string(*input_types_[i]));
+                                         ir::to_string(result[i]->value.type) + " for an input " +
+                                         ir::to_string(*input_types_[i]));
     }
     return result;
   }
@@ -73,8 +73,8 @@ py::tuple tie(const std::string& name, const py::tuple& inputs, const py::tuple&
     next.push_back(tensor != nullptr ? (*tensor)->edge() : Edge{});
     types.push_back(tensor != nullptr ? std::optional((*tensor)->type()) : std::nullopt);
   }
-  const auto node = std::make_shared<FunctionNode>(name, std::move(next), std::move(types),
-                                                   outputs.size(), run);
+  const auto node =
+      std::make_shared<FunctionNode>(name, std::move(next), std::move(types), outputs.size(), run);
   py::tuple result(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     runtime::Variable variable{

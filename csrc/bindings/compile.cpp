@@ -54,8 +54,10 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
   return result;
 }
 
-std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments) {
+std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments,
+                                        const py::sequence& found) {
   const std::vector<TensorRef> sources = tensors(arguments);
+  const std::vector<TensorRef> places = tensors(found);
   std::vector<TensorRef> captures;
   for (const runtime::Capture& capture : traced.trace.captures) captures.push_back(capture.tensor);
   const bool with_gradients = runtime::thread_state().grad_enabled;
@@ -65,7 +67,7 @@ std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arg
     step = compile::CompiledStep::make(std::move(traced.trace), with_gradients, traced.device);
   }
   return std::make_unique<StepEntry>(std::move(step), compile::describe(sources),
-                                     std::move(captures));
+                                     std::move(captures), places);
 }
 
 // The loss, or a tuple that begins with it where there are more results; None where the call does

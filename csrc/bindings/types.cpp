@@ -109,14 +109,27 @@ void bind_device(py::module_& m) {
   }
 }
 
+// A generator that starts anew inside a trace would go on instead at each run.
+void refuse_in_trace(const char* what) {
+  if (runtime::thread_state().recorder == nullptr) return;
+  throw Error(ErrorKind::kTrace,
+              std::string(what) +
+                  ": a generator was started inside a compiled step, where every "
+                  "run would go on from the last; start it outside");
+}
+
 void bind_generator(py::module_& m) {
   using runtime::Generator;
   py::class_<Generator, runtime::GeneratorRef>(m, "Generator",
                                                "Seed and offset of the Philox counters.")
-      .def(py::init([](int64_t seed) { return std::make_shared<Generator>(seed); }),
+      .def(py::init([](int64_t seed) {
+             refuse_in_trace("Generator");
+             return std::make_shared<Generator>(seed);
+           }),
            py::arg("seed") = 0)
       .def("manual_seed",
            [](runtime::GeneratorRef self, int64_t seed) {
+             refuse_in_trace("manual_seed");
              self->set_state({seed, 0});
              return self;
            })
@@ -127,6 +140,7 @@ void bind_generator(py::module_& m) {
            })
       .def("set_state",
            [](Generator& self, const std::pair<int64_t, int64_t>& state) {
+             refuse_in_trace("set_state");
              self.set_state({state.first, state.second});
            })
       .def("__reduce__", [m](const Generator& self) {

@@ -29,15 +29,16 @@ std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments) {
 }
 
 StepEntry::StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
-                     std::vector<TensorRef> captures)
+                     std::vector<TensorRef> captures, std::span<const TensorRef> found)
     : step_(std::move(step)),
       arguments_(std::move(arguments)),
       capture_specs_(describe(captures)),
       captures_(std::make_shared<const std::vector<TensorRef>>(std::move(captures))),
       modes_(modes()),
       module_version_(runtime::process_state().module_version.load()) {
-  for (const TensorRef& capture : *captures_) {
-    captures_detached_.push_back(capture->is_detached() && !capture->requires_grad());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const bool hides_history = found[i]->requires_grad() && !(*captures_)[i]->requires_grad();
+    captures_detached_.push_back(hides_history);
   }
 }
 

@@ -27,9 +27,11 @@ std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments);
 
 class StepEntry {
  public:
-  /// Specs of the tensors that the trace captured, and process modes, are taken now.
+  /// Specs of the tensors that the trace captured, and process modes, are taken now. `found` are
+  /// the tensors that the captures' paths lead to: one that requires a gradient where the capture
+  /// does not was read through detach().
   StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
-            std::vector<TensorRef> captures);
+            std::vector<TensorRef> captures, std::span<const TensorRef> found);
 
   /// The results, if the arguments, the modes and the modules' version are those of the binding;
   /// nothing otherwise. O(arguments), whatever the number of parameters.

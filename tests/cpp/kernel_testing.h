@@ -150,18 +150,28 @@ class OneNode {
     graph_.add_node(std::move(node), outputs);
     kernel_ = cpu::make_kernel({graph_.nodes()[0], graph_});
     for (const ir::ValueType& type : outputs) outputs_.emplace_back(type);
-    scratch_.resize(kernel_->scratch_bytes() / 64 + 2);
+    // Behind the scratch stands as much again for each thread that a test may add.
+    scratch_.resize(kMaxThreads * (kernel_->scratch_bytes() / sizeof(Line) + 2));
   }
 
-  /// Runs once; outputs and scratch hold garbage before.
+  /// Most threads that a kernel is run with.
+  static constexpr size_t kMaxThreads = 4;
+
+  /// Runs once; outputs and scratch hold garbage before. Fails if memory behind the scratch was
+  /// written.
   const std::vector<Value>& run() {
-    std::memset(scratch_.data(), 0xa5, scratch_.size() * sizeof(Line));
+    std::memset(scratch_.data(), kGarbage, scratch_.size() * sizeof(Line));
     for (Value& output : outputs_) {
       if (output.size() > 0) {
-        std::memset(output.data(), 0xa5, static_cast<size_t>(output.type().size_bytes()));
+        std::memset(output.data(), kGarbage, static_cast<size_t>(output.type().size_bytes()));
       }
     }
     run_again();
+    const auto* bytes = reinterpret_cast<const unsigned char*>(scratch_.data());
+    const bool kept = std::all_of(bytes + kernel_->scratch_bytes(),
+                                  bytes + scratch_.size() * sizeof(Line),
+                                  [](unsigned char byte) { return byte == kGarbage; });
+    if (!kept) fail(graph_.nodes()[0].op->name.data(), 0, "wrote behind its scratch");
     return outputs_;
   }
 
@@ -175,6 +185,8 @@ class OneNode {
   }
 
  private:
+  static constexpr unsigned char kGarbage = 0xa5;
+
   Inputs inputs_;
   ir::Graph graph_;
   std::unique_ptr<cpu::Kernel> kernel_;
@@ -182,12 +194,15 @@ class OneNode {
   std::vector<Line> scratch_;
 };
 
-/// Outputs of one operation; checks that 1, 2 and 3 threads give the same bits.
-inline std::vector<Value> run(std::string_view name, Inputs inputs, ir::Attrs attrs) {
+/// Outputs of one operation; checks that 1, 2 and 4 threads give the same bits, with a kernel that
+/// was made for `threads_at_making`, and that none of them writes behind its scratch.
+inline std::vector<Value> run(std::string_view name, Inputs inputs, ir::Attrs attrs,
+                              int threads_at_making = 1) {
+  cpu::set_num_threads(threads_at_making);
   OneNode node(name, std::move(inputs), std::move(attrs));
   cpu::set_num_threads(1);
   const std::vector<Value> expected = node.run();
-  for (const int threads : {2, 3}) {
+  for (const int threads : {2, 4}) {
     cpu::set_num_threads(threads);
     const std::vector<Value>& outputs = node.run();
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -172,3 +172,16 @@ def test_refused(call: Any, text: str) -> None:
     with pytest.raises(lucid.AutogradError) as caught:
         call()
     assert str(caught.value) == text
+
+
+def test_leaf_replaced_after_the_forward() -> None:
+    x = lucid.ones(2).requires_grad_()
+    loss = (x * 2.0).sum()
+    x.data = lucid.ones(3)
+    with pytest.raises(lucid.AutogradError) as caught:
+        loss.backward()
+    assert str(caught.value) == (
+        "backward: the gradient of a leaf is float32[2], the leaf is now float32[3]; it was "
+        "replaced after the forward"
+    )
+    assert x.grad is None

@@ -108,7 +108,9 @@ def python_messages(source: str) -> Iterator[str]:
 def known_texts() -> str:
     """The texts of the rows, and all that other tests compare messages with."""
     texts = [case.text for case in CASES]
-    for path in (ROOT / "tests" / "python").glob("test_step*.py"):
+    folder = ROOT / "tests" / "python"
+    others = (folder / "test_autograd.py", folder / "test_user_scripts.py")
+    for path in (*folder.glob("test_step*.py"), *others):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         values = [node.value for node in nodes if isinstance(node, ast.Constant)]
         texts += [value.replace("\\", "") for value in values if isinstance(value, str)]

@@ -195,6 +195,12 @@ void Tensor::set_grad(TensorRef grad) {
 }
 
 void Tensor::accumulate(Variable grad) {
+  if (grad.value.type != type()) {
+    throw Error(ErrorKind::kAutograd, "backward: the gradient of a leaf is " +
+                                          ir::to_string(grad.value.type) + ", the leaf is now " +
+                                          ir::to_string(type()) +
+                                          "; it was replaced after the forward");
+  }
   static const ir::Op& add = ops::get("add");
   const HostHold hold;
   GradState& own = state();

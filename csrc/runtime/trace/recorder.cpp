@@ -29,6 +29,13 @@ std::string at(const ir::LocationRef& location) {
   throw Error(ErrorKind::kTrace, what + at(caller()));
 }
 
+// The cell that a tensor's writes end in: its own, or that of the base of its views.
+const Cell* root_of(const Tensor& tensor) {
+  const Cell* cell = tensor.cell().get();
+  while (cell->view != nullptr) cell = cell->view->base->cell().get();
+  return cell;
+}
+
 bool is_tracked(const Operand& operand) {
   if (const auto* tensor = std::get_if<TensorRef>(&operand)) return (*tensor)->requires_grad();
   if (const auto* variable = std::get_if<Variable>(&operand)) return variable->requires_grad();
@@ -60,6 +67,7 @@ TensorRef Recorder::argument(const TensorRef& source) {
   variable.tracks = source->requires_grad();
   if (variable.tracks) trace_.targets.push_back({.argument = place, .value = value});
   proxies_.push_back(make_tensor(std::move(variable)));
+  argument_sources_.push_back({source->cell().get(), root_of(*source)});
   return proxies_.back();
 }
 
@@ -85,6 +93,9 @@ ir::ValueId Recorder::value_of(const TensorRef& tensor) {
   if (variable.value.trace != id_) {
     fail("make_step: a tensor of a trace that has ended was used; return it as a result instead");
   }
+  if (tensor->requires_grad() && tensor->is_leaf() && !is_touched(*tensor)) {
+    return local_leaf(tensor);
+  }
   const bool hides_history = tensor->is_detached() && variable.tracks;
   if (!hides_history) {
     const bool is_written_leaf = tensor->requires_grad() && !variable.requires_grad();
@@ -104,6 +115,22 @@ ir::ValueId Recorder::value_of(const TensorRef& tensor) {
   }
   autodiff::GraphBuilder builder(trace_.graph);
   return builder.op("detach", {variable.value.id});
+}
+
+bool Recorder::is_touched(const Tensor& tensor) const {
+  return std::ranges::find(touched_, tensor.cell(), &Touched::cell) != touched_.end();
+}
+
+// The start of a gradient that autograd.grad asks for inside the trace.
+ir::ValueId Recorder::local_leaf(const TensorRef& tensor) {
+  const ir::ValueId value = tensor->value().id;
+  for (const LocalLeaf& known : local_leaves_) {
+    if (known.tensor == tensor && known.value == value) return known.leaf;
+  }
+  autodiff::GraphBuilder builder(trace_.graph);
+  builder.set_location(caller());
+  local_leaves_.push_back({tensor, value, builder.op("detach", {value})});
+  return local_leaves_.back().leaf;
 }
 
 ir::ValueId Recorder::capture(const TensorRef& tensor) {
@@ -248,6 +275,14 @@ void Recorder::collect_writes() {
     if (now.tracks) {
       fail("make_step: argument " + std::to_string(i) +
            " of the step was changed in place by a value that needs a gradient; clone it first");
+    }
+    const bool is_shared = std::ranges::any_of(argument_sources_, [&](const Source& other) {
+      return other.root == argument_sources_[i].root && other.cell != argument_sources_[i].cell;
+    });
+    if (is_shared) {
+      fail("make_step: argument " + std::to_string(i) +
+           " of the step was changed in place and shares memory with another argument; clone it "
+           "first");
     }
     trace_.writes.push_back({.argument = static_cast<int>(i), .value = now.value.id});
   }

@@ -100,6 +100,8 @@ class Recorder {
   ir::ValueId value_of(const GeneratorRef& generator, int64_t counters, ir::Attrs& attrs,
                        const ir::Op& op);
   ir::ValueId capture(const TensorRef& tensor);
+  ir::ValueId local_leaf(const TensorRef& tensor);
+  bool is_touched(const Tensor& tensor) const;
   void collect_writes();
   void restore();
   static Device device_of(std::span<const Operand> operands);
@@ -107,6 +109,19 @@ class Recorder {
   TraceId id_;
   Trace trace_;
   std::vector<TensorRef> proxies_;
+  // The cell of each argument, and the cell whose memory it is a view of.
+  struct Source {
+    const Cell* cell;
+    const Cell* root;
+  };
+  std::vector<Source> argument_sources_;
+  // A tensor of the trace that requires_grad_() made a leaf: its value, and that value cut off.
+  struct LocalLeaf {
+    TensorRef tensor;
+    ir::ValueId value;
+    ir::ValueId leaf;
+  };
+  std::vector<LocalLeaf> local_leaves_;
   std::vector<Touched> touched_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
   bool is_restored_ = false;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,15 +14,15 @@ from lucid._C import Tensor
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
 from lucid.nn.modules.module import Module
 
-__all__ = ["Place", "Reach", "Watched", "plain_attributes", "restorer"]
+__all__ = ["STRUCTURE", "Place", "Reach", "Watched", "plain_attributes", "restorer"]
 
 # Dictionaries of a module that are no plain attributes.
-_STRUCTURE = ("_parameters", "_buffers", "_modules")
+STRUCTURE = ("_parameters", "_buffers", "_modules")
 
 
 def plain_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module that are neither parameters, buffers nor modules."""
-    return {k: v for k, v in module.__dict__.items() if k not in _STRUCTURE}
+    return {k: v for k, v in module.__dict__.items() if k not in STRUCTURE}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,6 +69,39 @@ def _globals_read(code: types.CodeType) -> Iterator[str]:
             yield from _globals_read(constant)
 
 
+def _attributes_read(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _attributes_read(constant)
+
+
+def _entries_of(holder: Any) -> dict[str, Any]:
+    """What the attributes of an object, class or module lead to."""
+    if isinstance(holder, types.ModuleType):
+        return vars(holder)
+    classes = holder.__mro__ if isinstance(holder, type) else type(holder).__mro__
+    entries: dict[str, Any] = {}
+    for cls in reversed([c for c in classes if not _is_foreign(c)]):
+        entries.update(vars(cls))
+    return entries if isinstance(holder, type) else {**entries, **vars(holder)}
+
+
+def _is_foreign(value: Any) -> bool:
+    """True for modules and classes that are no code of the user's: those of installed packages.
+
+    An object is the user's also where its class is not, as argparse.Namespace.
+    """
+    if not isinstance(value, (type, types.ModuleType)):
+        return False
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    top = str(name).partition(".")[0]
+    if top == "lucid" or (top in sys.stdlib_module_names and top != "__main__"):
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
 class Reach:
     """Walks from the model and the loss function through all that they can read.
 
@@ -81,8 +115,14 @@ class Reach:
         self.places: list[Place] = []
         self.tensors: dict[int, list[Place]] = {}
         self._seen: dict[int, Any] = {}
+        # Attribute names that the functions found read, and objects that are asked only for those.
+        self._names: set[str] = set()
+        self._holders: list[Any] = []
+        self._asked: set[tuple[int, str]] = set()
         for root in roots:
             self._walk(root, MAX_DEPTH + 1)
+        while self._ask_holders():
+            pass
 
     def _enter(self, value: Any) -> bool:
         """True the first time; keeps the value alive so that its id stays its own."""
@@ -101,8 +141,8 @@ class Reach:
             self._walk(value.__func__, depth)
         elif isinstance(value, functools.partial):
             self._walk(value.func, depth)
-            self._walk(value.args, depth)
-            self._walk(value.keywords, depth)
+            for key in ("args", "keywords"):
+                self._watch(Place(value, key, "attribute", f"partial.{key}"), getattr(value, key))
         elif depth > 0 and self._enter(value):
             self._walk_contents(value, depth)
 
@@ -115,12 +155,36 @@ class Reach:
         elif isinstance(value, dict):
             for key, item in list(value.items()):
                 self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
-        elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
+        elif hasattr(value, "__dict__") and not _is_foreign(value):
+            self._holders.append(value)
+            if isinstance(value, (type, types.ModuleType)):
+                return
             for key, item in list(vars(value).items()):
                 self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
-            call = vars(type(value)).get("__call__")
-            if isinstance(call, types.FunctionType):
-                self._walk(call, depth)
+
+    def _ask_holders(self) -> bool:
+        """Watch what the holders have under names that are read; False if nothing was new."""
+        before = len(self._asked)
+        for holder in list(self._holders):
+            entries = _entries_of(holder)
+            for name in [n for n in entries if n in self._names or n == "__call__"]:
+                if name.startswith("__") and name != "__call__":
+                    continue
+                if (id(holder), name) in self._asked:
+                    continue
+                self._asked.add((id(holder), name))
+                self._ask(holder, name, entries[name])
+        return len(self._asked) != before
+
+    def _ask(self, holder: Any, name: str, value: Any) -> None:
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, property):
+            value = value.fget
+        if isinstance(value, types.FunctionType):
+            self._walk_function(value)
+        elif name != "__call__":
+            self._watch(Place(holder, name, "attribute", f".{name}"), value)
 
     def _look(self, place: Place, value: Any, depth: int) -> None:
         if isinstance(value, Tensor):
@@ -136,7 +200,7 @@ class Reach:
         if not self._enter(module):
             return
         self.modules.append(module)
-        for name in _STRUCTURE:
+        for name in STRUCTURE:
             entries = module.__dict__.get(name, {})
             for key, value in list(entries.items()):
                 if value is not None:
@@ -153,6 +217,8 @@ class Reach:
         for key, value in list(vars(cls).items()):
             if isinstance(value, (staticmethod, classmethod)):
                 value = value.__func__
+            if isinstance(value, property):
+                value = value.fget
             if isinstance(value, types.FunctionType):
                 self._walk_function(value)
             elif not key.startswith("__"):
@@ -162,6 +228,7 @@ class Reach:
         if _is_ours(function) or not self._enter(function):
             return
         code = function.__code__
+        self._names.update(_attributes_read(code))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ import numpy
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.autograd import no_grad
 from lucid.compile.freeze import freeze, is_container
-from lucid.compile.reach import Reach, plain_attributes, restorer
+from lucid.compile.reach import STRUCTURE, Reach, plain_attributes, restorer
 from lucid.compile.signature import Signature
 from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
@@ -21,6 +23,9 @@ from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
 
 __all__ = ["Traced", "check_loss", "check_output", "groups_of", "split_result", "trace_step"]
+
+
+_PACKAGE = os.path.dirname(_C.__file__) + os.sep
 
 
 class Traced:
@@ -93,6 +98,9 @@ class _OutsideState:
             {k: freeze(v, True) for k, v in attributes.items()}
             for _, attributes in self._attributes
         ]
+        self._structure = [
+            (m, kind, dict(getattr(m, kind))) for m in reach.modules for kind in STRUCTURE
+        ]
         self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
         containers = [v for _, attributes in self._attributes for v in attributes.values()]
         containers += [value for _, value, _ in self._places]
@@ -100,8 +108,28 @@ class _OutsideState:
         self._random = random.getstate()
         self._numpy = numpy.random.get_state(legacy=False)
 
+    def write_buffers(self) -> None:
+        """Turn buffers that were assigned a computed value into writes of the old ones.
+
+        Until the forward is over the old tensor keeps its value: the forward may hold it.
+        """
+        for module, kind, entries in self._structure:
+            for key, old in entries.items() if kind == "_buffers" else ():
+                new = module._buffers.get(key)
+                if new is not old and new is not None and old is not None and new.is_symbolic:
+                    module._buffers[key] = old
+                    with no_grad():
+                        old.assign_(new.detach())
+
     def difference(self) -> str | None:
         """What the trace changed outside of tensors, or None."""
+        for module, kind, entries in self._structure:
+            now = getattr(module, kind)
+            if list(now) != list(entries):
+                return f"{kind[1:]} of {type(module).__name__}"
+            for key, value in entries.items():
+                if now[key] is not value:
+                    return f"{kind[1:]} of {type(module).__name__}: {key}"
         for (module, _), frozen in zip(self._attributes, self._frozen, strict=True):
             now = {k: freeze(v, True) for k, v in plain_attributes(module).items()}
             for key in {**frozen, **now}:
@@ -120,6 +148,11 @@ class _OutsideState:
     def restore(self) -> None:
         """Put everything back."""
         self._restore_containers()
+        for module, kind, entries in self._structure:
+            known = getattr(module, kind)
+            known.clear()
+            known.update(entries)
+        _C.bump_state()
         for module, attributes in self._attributes:
             for key in [k for k in plain_attributes(module) if k not in attributes]:
                 del module.__dict__[key]
@@ -147,10 +180,12 @@ def trace_step(
     reach = Reach(model, loss_fn)
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
+    made: dict[int, Module] = {}
     recorder = _C.Recorder()
     try:
-        with _counting_calls(called):
+        with _observing(called, made):
             results, aux = _record(recorder, model, loss_fn, structures, leaves, segments, has_aux)
+        before.write_buffers()
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
@@ -158,37 +193,71 @@ def trace_step(
                 f"make_step: the step changed {changed}, which a compiled run would not repeat; "
                 "keep such state in a registered buffer, or compute it outside of the step"
             )
-    except BaseException:
+    except BaseException as error:
         before.restore()
+        if isinstance(error, _C.Error):
+            _add_location(error)
         raise
     finally:
         recorder.cancel()
     num_targets = trace.num_targets
-    unknown = [m for m in called.values() if all(m is not r for r in reach.modules)]
+    known = {id(module) for module in reach.modules} | made.keys()
+    unknown = [module for place, module in called.items() if place not in known]
     if unknown:
         raise _C.TraceError(
             f"make_step: a module {type(unknown[0]).__name__} was called that no attribute, "
             "closure or global leads to; make it an attribute of the model"
         )
-    signature = Signature(reach, list(called.values()), trace.captures)
-    entry = _C.compile_step(trace, leaves)
+    lasting = [module for place, module in called.items() if place not in made]
+    signature = Signature(reach, lasting, trace.captures)
+    found = signature.captures()
+    if found is None:
+        raise _C.TraceError(
+            "make_step: a tensor that the step reads stands in several places that were changed "
+            "while the step ran; keep it in one attribute"
+        )
+    entry = _C.compile_step(trace, leaves, found)
     return Traced(entry, signature, num_targets, aux)
 
 
+def _add_location(error: _C.Error) -> None:
+    """Append the user's line to an error that the package's Python code raised."""
+    text = str(error)
+    if "\n  at " in text:
+        return
+    place, traceback = None, error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(_PACKAGE):
+            place = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    if place is not None:
+        error.args = (f"{text}\n  at {place}",)
+
+
 @contextlib.contextmanager
-def _counting_calls(called: dict[int, Module]) -> Iterator[None]:
-    """Collect the modules that this thread calls."""
+def _observing(called: dict[int, Module], made: dict[int, Module]) -> Iterator[None]:
+    """Collect the modules that this thread calls and makes."""
     thread = threading.get_ident()
 
-    def observe(module: Module) -> None:
-        if threading.get_ident() == thread:
-            called.setdefault(id(module), module)
+    def collect(modules: dict[int, Module]) -> Callable[[Module], None]:
+        def observe(module: Module) -> None:
+            if threading.get_ident() == thread:
+                modules.setdefault(id(module), module)
 
-    module_file._call_observers.append(observe)
+        return observe
+
+    observers = (
+        (module_file._call_observers, collect(called)),
+        (module_file._made_observers, collect(made)),
+    )
+    for listeners, observe in observers:
+        listeners.append(observe)
     try:
         yield
     finally:
-        module_file._call_observers.remove(observe)
+        for listeners, observe in observers:
+            listeners.remove(observe)
 
 
 def groups_of(model: Sequential, segments: int) -> list[list[Module]]:

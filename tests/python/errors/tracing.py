@@ -14,6 +14,7 @@ from .case import ErrorCase, f32, leaf
 from .runtime import TwoGradients
 
 OUTSIDE = f32(3, 2)
+HIDDEN = nn.Linear(2, 2)
 
 
 def traced(inside: Callable[[Any], Any]) -> None:
@@ -252,7 +253,7 @@ CASES = [
     ),
     ErrorCase(
         "traced: unknown module",
-        lambda: traced(lambda y: nn.Linear(2, 2)(y)),
+        lambda: traced(lambda y: globals()["HIDDEN"](y)),
         lucid.TraceError,
         (
             "make_step: a module Linear was called that no attribute, closure or global "

@@ -1,6 +1,8 @@
 #if defined(LUCID_HAS_ONEDNN)
 #include "backends/cpu/engine/onednn.h"
 
+#include "backends/cpu/simd/isa.h"
+
 #include <dlfcn.h>
 
 #include <unordered_map>
@@ -25,6 +27,14 @@ const OpenMp& openmp() {
 
 bool uses_openmp() { return dnnl_version()->cpu_runtime == DNNL_RUNTIME_OMP; }
 
+/// Keeps the library to the instruction set of this process, which LUCID_ISA can lower. It listens
+/// until its first primitive is made; on other processors than x86-64 it has no such setting.
+void limit_isa() {
+  const Isa isa = active_isa();
+  if (isa == Isa::kAvx512) return;
+  dnnl::set_max_cpu_isa(isa == Isa::kAvx2 ? dnnl::cpu_isa::avx2 : dnnl::cpu_isa::sse41);
+}
+
 memory::desc dense(int64_t rows, int64_t columns, bool transposed) {
   return {{rows, columns},
           memory::data_type::f32,
@@ -34,7 +44,10 @@ memory::desc dense(int64_t rows, int64_t columns, bool transposed) {
 }  // namespace
 
 dnnl::engine& engine() {
-  static dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  static dnnl::engine instance = [] {
+    limit_isa();
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return instance;
 }
 

@@ -20,6 +20,8 @@ Self = TypeVar("Self", bound="Module")
 # Called with every module that is called while a step is traced: the compiler's signature
 # covers the modules of a trace.
 _call_observers: list[Callable[[Module], None]] = []
+# Called with every module that is made while a step is traced: it is new at each call.
+_made_observers: list[Callable[[Module], None]] = []
 
 
 def _describe(value: Tensor | None) -> str:
@@ -61,6 +63,9 @@ class Module:
             _forward_hooks=OrderedDict(),
             _forward_pre_hooks=OrderedDict(),
         )
+        if _C.is_tracing():
+            for observe in _made_observers:
+                observe(self)
 
     forward: Callable[..., Any] = _forward_unimplemented
 
@@ -301,8 +306,7 @@ class Module:
             if value._cell_id == old._cell_id:
                 return
             if value.is_symbolic and (value.shape, value.dtype) == (old.shape, old.dtype):
-                with no_grad():
-                    old.assign_(value.detach())
+                self._buffers[name] = value
                 return
         raise _C.TraceError(
             f"{type(self).__name__}.{name}: a compiled step can give a buffer only a new value "
