@@ -1,7 +1,7 @@
 """What segments cost and save: time against memory of deep_bottleneck, by number of segments.
 
 `bench/run.py --segments` calls `measure`. The processes it starts run this file:
-  segments.py time [--quick] [--realtime]   all counts in one process, in bursts, rotating order
+  segments.py time [--quick] [--realtime]   all counts in one process, taking turns step by step
   segments.py memory COUNT [--realtime]     one count, alone: its resident high-water mark
 Each prints one line of JSON.
 """
@@ -31,8 +31,8 @@ WORKLOAD = "deep_bottleneck"
 TARGET_COUNT, TARGET_PEAK, TARGET_TIME = 8, 0.30, 1.40
 
 _MEMORY_STEPS = 3
-_BURST_STEPS = 2
-_ROUNDS, _QUICK_ROUNDS = 15, 3
+_ROUNDS, _QUICK_ROUNDS = 40, 6  # a burst is one step: a round is over before the load changes
+_PAUSE_SECONDS = 0.02  # Linux takes 5 % of the time away from real-time threads that never rest
 
 _HEADINGS = (
     "segments",
@@ -185,12 +185,10 @@ def _time_all(quick: bool) -> dict[str, Any]:
     for done in range(_QUICK_ROUNDS if quick else _ROUNDS):
         for i in range(len(rows)):
             row = rows[(i + done) % len(rows)]
-            times = []
-            for _ in range(_BURST_STEPS):
-                before = clock()
-                whole_steps[row.segments]()
-                times.append(clock() - before)
-            row.bursts_ns.append(times)
+            time.sleep(_PAUSE_SECONDS)
+            before = clock()
+            whole_steps[row.segments]()
+            row.bursts_ns.append([clock() - before])
     return {"rows": [asdict(row) for row in rows], "unequal": unequal}
 
 

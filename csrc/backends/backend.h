@@ -51,5 +51,10 @@ int64_t num_allocations();
 /// Bytes handed out now, and their high-water mark.
 int64_t allocated_bytes();
 int64_t peak_allocated_bytes();
+/// High-water mark of the arenas of running executables, and of buffers and arenas together.
+int64_t peak_leased_bytes();
+int64_t peak_bytes_in_use();
+/// Starts all high-water marks anew from what is in use now.
+void reset_peaks();
 
 }  // namespace lucid::backends

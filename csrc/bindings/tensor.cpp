@@ -83,7 +83,7 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
       .def_property_readonly("is_symbolic", &Tensor::is_symbolic)
       .def_property_readonly(
           "_cell_id", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.cell().get()); })
-      .def_property_readonly("_version", [](const Tensor& t) { return t.cell()->version; })
+      .def_property_readonly("_version", &Tensor::version)
       .def_property_readonly("_is_view", [](const Tensor& t) { return t.cell()->view != nullptr; })
       .def_property("requires_grad", &Tensor::requires_grad,
                     [](Tensor& t, bool on) {

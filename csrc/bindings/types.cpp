@@ -175,6 +175,9 @@ void bind_process(py::module_& m) {
       "Throws DeviceUnavailableError where the device does not exist.");
   m.def("memory_allocated", &backends::allocated_bytes);
   m.def("max_memory_allocated", &backends::peak_allocated_bytes);
+  m.def("max_memory_leased", &backends::peak_leased_bytes);
+  m.def("max_memory_in_use", &backends::peak_bytes_in_use);
+  m.def("reset_peak_memory", &backends::reset_peaks);
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ bool StepEntry::accepts(std::span<const TensorRef> arguments) const {
 }
 
 std::vector<TensorRef> StepEntry::try_run(std::span<const TensorRef> arguments) {
+  if (runtime::thread_state().recorder != nullptr) return {};
   const uint64_t version = runtime::process_state().module_version.load(std::memory_order_relaxed);
   if (version != module_version_.load(std::memory_order_relaxed)) return {};
   if (!accepts(arguments)) return {};

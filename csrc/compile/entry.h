@@ -34,7 +34,7 @@ class StepEntry {
             std::vector<TensorRef> captures, std::span<const TensorRef> found);
 
   /// The results, if the arguments, the modes and the modules' version are those of the binding;
-  /// nothing otherwise. O(arguments), whatever the number of parameters.
+  /// nothing otherwise, or inside a trace. O(arguments), whatever the number of parameters.
   std::vector<TensorRef> try_run(std::span<const TensorRef> arguments);
 
   /// Runs forward and backward once without any effect. The arguments must fit.

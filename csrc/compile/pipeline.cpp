@@ -80,7 +80,8 @@ class Dumper {
 
   void write(std::string_view pass, const ir::Graph& graph) {
     if (folder_.empty()) return;
-    std::filesystem::create_directories(folder_);
+    std::error_code failure;  // shows when the file is written
+    std::filesystem::create_directories(folder_, failure);
     char number[8];
     std::snprintf(number, sizeof(number), "%02d-", next_++);
     const std::filesystem::path path = folder_ / (number + std::string(pass) + ".ir");

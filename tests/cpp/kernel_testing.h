@@ -168,9 +168,9 @@ class OneNode {
     }
     run_again();
     const auto* bytes = reinterpret_cast<const unsigned char*>(scratch_.data());
-    const bool kept = std::all_of(bytes + kernel_->scratch_bytes(),
-                                  bytes + scratch_.size() * sizeof(Line),
-                                  [](unsigned char byte) { return byte == kGarbage; });
+    const bool kept =
+        std::all_of(bytes + kernel_->scratch_bytes(), bytes + scratch_.size() * sizeof(Line),
+                    [](unsigned char byte) { return byte == kGarbage; });
     if (!kept) fail(graph_.nodes()[0].op->name.data(), 0, "wrote behind its scratch");
     return outputs_;
   }

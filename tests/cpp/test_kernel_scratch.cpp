@@ -40,7 +40,8 @@ std::vector<Call> calls() {
       {"convolution_input_grad", {f32(filtered), f32(filters)}, with_shape(image)},
       {"convolution_weight_grad", {f32(filtered), f32(image)}, with_shape(filters)},
       {"sum", {f32({4096, 300})}, {ir::Ints{0}, false}},
-      {"layer_norm_grad", {f32({900, 256}), f32({900, 256}), f32({900}), f32({900}), f32({256})},
+      {"layer_norm_grad",
+       {f32({900, 256}), f32({900, 256}), f32({900}), f32({900}), f32({256})},
        {int64_t{1}}},
       {"batch_norm_grad", {f32(image), f32(image), f32({16}), f32({16}), f32({16})}, {}},
   };

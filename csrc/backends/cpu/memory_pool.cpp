@@ -9,6 +9,8 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -22,8 +24,29 @@ constexpr int kStepsPerOctave = 4;
 constexpr int kNumClasses = 48 * kStepsPerOctave;
 
 std::atomic<int64_t> num_buffers{0};
-std::atomic<int64_t> live_bytes{0};
-std::atomic<int64_t> peak_bytes{0};
+
+// Bytes in use now, and the most since the process began or the last reset.
+class Usage {
+ public:
+  void add(int64_t size_bytes) {
+    const int64_t now = now_.fetch_add(size_bytes, std::memory_order_relaxed) + size_bytes;
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+  void remove(int64_t size_bytes) { now_.fetch_sub(size_bytes, std::memory_order_relaxed); }
+  int64_t now() const { return now_.load(std::memory_order_relaxed); }
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_.store(now(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> now_{0};
+  std::atomic<int64_t> peak_{0};
+};
+
+Usage tensors;
+Usage leases;
+Usage everything;
 
 // Size classes: four steps between powers of two, so at most a quarter is wasted.
 struct SizeClass {
@@ -38,6 +61,13 @@ SizeClass size_class(int64_t size_bytes) {
   const uint64_t rounded = (size + step - 1) / step * step;
   const auto within = static_cast<int>((rounded - (uint64_t{1} << octave)) / step);
   return {octave * kStepsPerOctave + within, static_cast<int64_t>(rounded)};
+}
+
+// The size of the blocks of a class.
+int64_t class_bytes(int place) {
+  const int64_t octave = int64_t{1} << (place / kStepsPerOctave);
+  const int64_t step = std::max(octave / kStepsPerOctave, kAlignment);
+  return std::max(octave + (place % kStepsPerOctave) * step, kAlignment);
 }
 
 // Free blocks by size class. A block of more than 2^30 bytes goes straight back to the system.
@@ -57,6 +87,22 @@ class Pool {
       }
     }
     return fresh(wanted.size_bytes, size_bytes);
+  }
+
+  /// The smallest free block of at least that size, or a fresh one, and the size it was made for.
+  std::pair<void*, int64_t> take_at_least(int64_t size_bytes) {
+    {
+      const std::scoped_lock lock(mutex_);
+      const int first = std::min(size_class(size_bytes).place, kNumClasses);
+      for (size_t place = static_cast<size_t>(first); place < free_.size(); ++place) {
+        if (free_[place].empty()) continue;
+        void* block = free_[place].back();
+        free_[place].pop_back();
+        pooled_bytes_ -= class_bytes(static_cast<int>(place));
+        return {block, class_bytes(static_cast<int>(place))};
+      }
+    }
+    return {take(size_bytes), size_bytes};
   }
 
   void give_back(void* block, int64_t size_bytes) {
@@ -99,7 +145,7 @@ class Pool {
   [[noreturn]] static void fail(int64_t size_bytes) {
     throw Error(ErrorKind::kOutOfMemory,
                 "out of memory: " + std::to_string(size_bytes) + " bytes asked on cpu, " +
-                    std::to_string(live_bytes.load()) + " bytes in use by tensors");
+                    std::to_string(tensors.now()) + " bytes in use by tensors");
   }
 
   std::mutex mutex_;
@@ -113,23 +159,18 @@ Pool& pool() {
   return *instance;
 }
 
-void count_live(int64_t size_bytes) {
-  const int64_t now = live_bytes.fetch_add(size_bytes, std::memory_order_relaxed) + size_bytes;
-  int64_t peak = peak_bytes.load(std::memory_order_relaxed);
-  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-  }
-}
-
 class PooledBuffer final : public backends::Buffer {
  public:
   explicit PooledBuffer(int64_t size_bytes)
       : Buffer(pool().take(size_bytes), size_bytes, Device::kCpu, false) {
     num_buffers.fetch_add(1, std::memory_order_relaxed);
-    count_live(size_bytes);
+    tensors.add(size_bytes);
+    everything.add(size_bytes);
   }
   ~PooledBuffer() override {
     pool().give_back(data(), size_bytes());
-    live_bytes.fetch_sub(size_bytes(), std::memory_order_relaxed);
+    tensors.remove(size_bytes());
+    everything.remove(size_bytes());
   }
 };
 
@@ -152,11 +193,19 @@ backends::BufferRef borrow(void* data, int64_t size_bytes, std::shared_ptr<void>
   return std::make_shared<BorrowedBuffer>(data, size_bytes, std::move(owner));
 }
 
-Lease::Lease(int64_t size_bytes)
-    : data_(size_bytes > 0 ? pool().take(size_bytes) : nullptr), size_bytes_(size_bytes) {}
+// Arenas do not live at once: one block, large enough, serves the executables of a process in turn.
+Lease::Lease(int64_t size_bytes) : size_bytes_(size_bytes) {
+  if (size_bytes == 0) return;
+  std::tie(data_, block_bytes_) = pool().take_at_least(size_bytes);
+  leases.add(size_bytes);
+  everything.add(size_bytes);
+}
 
 Lease::~Lease() {
-  if (data_ != nullptr) pool().give_back(data_, size_bytes_);
+  if (data_ == nullptr) return;
+  pool().give_back(data_, block_bytes_);
+  leases.remove(size_bytes_);
+  everything.remove(size_bytes_);
 }
 
 void empty_cache() { pool().clear(); }
@@ -166,7 +215,15 @@ void empty_cache() { pool().clear(); }
 namespace lucid::backends {
 
 int64_t num_allocations() { return cpu::num_buffers.load(std::memory_order_relaxed); }
-int64_t allocated_bytes() { return cpu::live_bytes.load(std::memory_order_relaxed); }
-int64_t peak_allocated_bytes() { return cpu::peak_bytes.load(std::memory_order_relaxed); }
+int64_t allocated_bytes() { return cpu::tensors.now(); }
+int64_t peak_allocated_bytes() { return cpu::tensors.peak(); }
+int64_t peak_leased_bytes() { return cpu::leases.peak(); }
+int64_t peak_bytes_in_use() { return cpu::everything.peak(); }
+
+void reset_peaks() {
+  cpu::tensors.reset_peak();
+  cpu::leases.reset_peak();
+  cpu::everything.reset_peak();
+}
 
 }  // namespace lucid::backends

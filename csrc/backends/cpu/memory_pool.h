@@ -24,8 +24,9 @@ class Lease {
   std::byte* data() const { return static_cast<std::byte*>(data_); }
 
  private:
-  void* data_;
+  void* data_ = nullptr;
   int64_t size_bytes_;
+  int64_t block_bytes_ = 0;  ///< size that the block was made for
 };
 
 /// Gives all pooled blocks back to the system.

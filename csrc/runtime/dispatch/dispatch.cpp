@@ -289,7 +289,7 @@ TensorRef dispatch_view(const ir::Op& op, const TensorRef& base, ir::Attrs attrs
                                              std::to_string(depth) + " deep; clone() it first");
   }
   base->variable();  // a stale base is taken again before its version is read
-  const uint64_t version = base->cell()->version;
+  const uint64_t version = base->version();
   const std::vector<Operand> operands = {base};
   TensorRef result = make_tensor(dispatch(op, operands, attrs).front());
   result->cell()->view = std::make_unique<View>(View{base, depth, &op, std::move(attrs), version});

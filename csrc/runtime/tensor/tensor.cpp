@@ -52,24 +52,32 @@ Tensor::Tensor(Variable variable) : cell_(std::make_shared<Cell>()) {
 Tensor::Tensor(std::shared_ptr<Cell> cell, bool is_detached)
     : cell_(std::move(cell)), is_detached_(is_detached) {}
 
+// The cell as this thread sees it.
+Cell& Tensor::seen() const {
+  if (!Recorder::is_any_on()) return *cell_;
+  Recorder* recorder = thread_state().recorder;
+  return recorder == nullptr ? *cell_ : recorder->seen(*cell_);
+}
+
 const Variable& Tensor::variable() const {
   if (cell_->view != nullptr) refresh();
-  return cell_->variable;
+  return seen().variable;
 }
 
 void Tensor::refresh() const {
-  View& view = *cell_->view;
+  const View& view = *cell_->view;
   view.base->variable();
-  const uint64_t version = view.base->cell()->version;
-  if (view.taken_version == version) return;
-  Recorder* recorder = thread_state().recorder;
-  if (recorder != nullptr) recorder->note_refresh(cell_);
+  const uint64_t version = view.base->version();
+  if (seen().view->taken_version == version) return;
   const HostHold hold;
   const GradMode grad_mode(true);
   const std::vector<Operand> operands = {view.base};
-  cell_->variable = dispatch(*view.op, operands, view.attrs).front();
-  view.taken_version = version;
-  ++cell_->version;
+  Variable taken = dispatch(*view.op, operands, view.attrs).front();
+  Recorder* recorder = thread_state().recorder;
+  Cell& cell = recorder == nullptr ? *cell_ : recorder->refreshed(cell_);
+  cell.variable = std::move(taken);
+  cell.view->taken_version = version;
+  ++cell.version;
 }
 
 Variable Tensor::operand() const {
@@ -141,17 +149,17 @@ void Tensor::assign(Variable variable) {
                 "which cannot be compiled; change a clone instead");
   }
   const HostHold hold;
-  View* view = cell_->view.get();
+  const View* view = cell_->view.get();
   if (view != nullptr) view->base->assign(written_back(*view, variable));
-  if (recorder != nullptr) recorder->note_write(shared_from_this());
+  Cell& cell = recorder == nullptr ? *cell_ : recorder->written(shared_from_this());
   if (keeps_history && !is_detached_) {
-    cell_->variable = std::move(variable);
+    cell.variable = std::move(variable);
   } else {
-    cell_->variable.value = std::move(variable.value);
+    cell.variable.value = std::move(variable.value);
     if (keeps_history) own_edge_ = std::move(variable.edge);
   }
-  ++cell_->version;
-  if (view != nullptr) view->taken_version = view->base->cell()->version;
+  ++cell.version;
+  if (view != nullptr) cell.view->taken_version = view->base->version();
 }
 
 void Tensor::set_data(const Value& value) {

@@ -26,7 +26,8 @@ struct View {
   uint64_t taken_version = 0;  ///< version of the base's cell when the view was last taken
 };
 
-/// The slot that tensor objects share: a tensor, its detach() and its data have one cell.
+/// The slot that tensor objects share: a tensor, its detach() and its data have one cell. While a
+/// trace records, its thread sees the trace's stand-ins instead of the cells it has changed.
 struct Cell {
   Variable variable;
   uint64_t version = 0;  ///< counts the values put in
@@ -91,12 +92,15 @@ class Tensor : public std::enable_shared_from_this<Tensor> {
   void retain_grad();
 
   const std::shared_ptr<Cell>& cell() const { return cell_; }
+  /// Counts the values that this thread has seen in the cell.
+  uint64_t version() const { return seen().version; }
   GradState& state();
   const GradState* state_if_any() const { return state_.get(); }
   /// The tape node that adds to this leaf's gradient.
   Edge accumulator_edge() const;
 
  private:
+  Cell& seen() const;
   void refresh() const;
   void check_writable() const;
 

@@ -51,12 +51,10 @@ Recorder::Recorder() : id_(next_trace.fetch_add(1)) {
         "instead");
   }
   thread_state().recorder = this;
+  num_on_.fetch_add(1, std::memory_order_relaxed);
 }
 
-Recorder::~Recorder() {
-  restore();
-  if (thread_state().recorder == this) thread_state().recorder = nullptr;
-}
+Recorder::~Recorder() { end(); }
 
 TensorRef Recorder::argument(const TensorRef& source) {
   const ir::ValueType& type = source->value().type;
@@ -118,7 +116,7 @@ ir::ValueId Recorder::value_of(const TensorRef& tensor) {
 }
 
 bool Recorder::is_touched(const Tensor& tensor) const {
-  return std::ranges::find(touched_, tensor.cell(), &Touched::cell) != touched_.end();
+  return stand_in_of_.contains(tensor.cell().get());
 }
 
 // The start of a gradient that autograd.grad asks for inside the trace.
@@ -239,28 +237,50 @@ std::vector<TensorRef> Recorder::grad(std::span<const TensorRef> roots,
   return result;
 }
 
-void Recorder::note_write(const TensorRef& tensor) {
-  const std::shared_ptr<Cell>& cell = tensor->cell();
-  if (cell->variable.value.trace == id_) {
+Cell& Recorder::seen(Cell& cell) {
+  const auto it = stand_in_of_.find(&cell);
+  return it == stand_in_of_.end() ? cell : it->second->cell;
+}
+
+// Versions of a stand-in are apart from all of the cell's: other threads may go on with those.
+Cell& Recorder::stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor) {
+  constexpr uint64_t kFirstVersion = uint64_t{1} << 63;
+  if (const auto it = stand_in_of_.find(cell.get()); it != stand_in_of_.end()) {
+    return it->second->cell;
+  }
+  StandIn& made = stand_ins_.emplace_back();
+  made.outside = cell;
+  made.tensor = tensor;
+  made.cell.variable = cell->variable;
+  made.cell.version = kFirstVersion;
+  if (cell->view != nullptr) made.cell.view = std::make_unique<View>(*cell->view);
+  stand_in_of_.emplace(cell.get(), &made);
+  return made.cell;
+}
+
+Cell& Recorder::written(const TensorRef& tensor) {
+  Cell& cell = seen(*tensor->cell());
+  if (cell.variable.value.trace == id_) {
     const bool is_proxy = std::ranges::find(proxies_, tensor) != proxies_.end();
-    if (!is_proxy && !thread_state().grad_enabled && cell->variable.tracks) {
+    if (!is_proxy && !thread_state().grad_enabled && cell.variable.tracks) {
       fail(
           "make_step: an intermediate tensor that needs a gradient was changed in place under "
           "no_grad; use an ordinary operation, or leave no_grad");
     }
-    return;
+    return cell;
   }
-  touched_.push_back({cell, tensor, cell->variable});
+  return stand_in(tensor->cell(), tensor);
 }
 
-void Recorder::note_refresh(const std::shared_ptr<Cell>& cell) {
-  if (!cell->variable.value.is_symbolic()) touched_.push_back({cell, nullptr, cell->variable});
+Cell& Recorder::refreshed(const std::shared_ptr<Cell>& cell) {
+  Cell& now = seen(*cell);
+  return now.variable.value.is_symbolic() ? now : stand_in(cell, nullptr);
 }
 
 void Recorder::collect_writes() {
-  for (const Touched& touched : touched_) {
-    if (touched.tensor == nullptr || touched.cell->view != nullptr) continue;
-    const Variable& now = touched.cell->variable;
+  for (const StandIn& touched : stand_ins_) {
+    if (touched.tensor == nullptr || touched.cell.view != nullptr) continue;
+    const Variable& now = touched.cell.variable;
     if (now.value.trace != id_) continue;
     if (now.tracks) {
       fail(
@@ -288,21 +308,17 @@ void Recorder::collect_writes() {
   }
 }
 
-void Recorder::restore() {
-  if (is_restored_) return;
-  is_restored_ = true;
-  for (auto touched = touched_.rbegin(); touched != touched_.rend(); ++touched) {
-    touched->cell->variable = touched->before;
-    ++touched->cell->version;
-    if (touched->cell->view != nullptr) touched->cell->view->taken_version = ~uint64_t{0};
-  }
+void Recorder::end() {
+  if (has_ended_) return;
+  has_ended_ = true;
+  num_on_.fetch_sub(1, std::memory_order_relaxed);
+  if (thread_state().recorder == this) thread_state().recorder = nullptr;
 }
 
 Trace Recorder::finish(std::span<const TensorRef> results) {
   for (const TensorRef& result : results) trace_.results.push_back(value_of(result));
   collect_writes();
-  restore();
-  thread_state().recorder = nullptr;
+  end();
   return std::move(trace_);
 }
 

@@ -1,6 +1,8 @@
 // Recorder: while it is on, dispatch records operations into a graph instead of running them.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,12 +60,14 @@ class Recorder {
  public:
   /// Becomes the thread's recorder. Throws TraceError inside another trace.
   Recorder();
-  /// Puts back every outside cell that the trace changed.
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
   TraceId id() const { return id_; }
+
+  /// True if a trace records in some thread.
+  static bool is_any_on() { return num_on_.load(std::memory_order_relaxed) != 0; }
 
   /// The symbolic stand-in of the next argument.
   TensorRef argument(const TensorRef& source);
@@ -79,10 +83,13 @@ class Recorder {
   /// Ends a segment here.
   void mark() { trace_.marks.push_back(trace_.graph.nodes().size()); }
 
-  /// A cell is about to get a new value; `tensor` owns it.
-  void note_write(const TensorRef& tensor);
-  /// A view's cell is about to be taken again.
-  void note_refresh(const std::shared_ptr<Cell>& cell);
+  /// The cell as the trace sees it. Outside cells never hold a value of the trace, which other
+  /// threads would see: what the trace puts in goes to a stand-in of the recorder's.
+  Cell& seen(Cell& cell);
+  /// Where the new value of a tensor's cell goes.
+  Cell& written(const TensorRef& tensor);
+  /// Where a view that is taken again goes.
+  Cell& refreshed(const std::shared_ptr<Cell>& cell);
   /// The recorded value of an operand: captures an outside tensor.
   ir::ValueId value_of(const TensorRef& tensor);
 
@@ -90,10 +97,10 @@ class Recorder {
   Trace finish(std::span<const TensorRef> results);
 
  private:
-  struct Touched {
-    std::shared_ptr<Cell> cell;
+  struct StandIn {
+    std::shared_ptr<Cell> outside;
     TensorRef tensor;  ///< null for a view that was only taken again
-    Variable before;
+    Cell cell;
   };
 
   ir::ValueId value_of(const Variable& variable, const ir::Op& op) const;
@@ -102,8 +109,9 @@ class Recorder {
   ir::ValueId capture(const TensorRef& tensor);
   ir::ValueId local_leaf(const TensorRef& tensor);
   bool is_touched(const Tensor& tensor) const;
+  Cell& stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor);
   void collect_writes();
-  void restore();
+  void end();
   static Device device_of(std::span<const Operand> operands);
 
   TraceId id_;
@@ -122,9 +130,11 @@ class Recorder {
     ir::ValueId leaf;
   };
   std::vector<LocalLeaf> local_leaves_;
-  std::vector<Touched> touched_;
+  std::deque<StandIn> stand_ins_;  // references stay good
+  std::unordered_map<const Cell*, StandIn*> stand_in_of_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
-  bool is_restored_ = false;
+  bool has_ended_ = false;
+  static inline std::atomic<int> num_on_ = 0;
 };
 
 }  // namespace lucid::runtime

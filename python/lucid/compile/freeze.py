@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import types
 from typing import Any
+
+import numpy
 
 from lucid._C import Tensor
 
@@ -50,6 +53,10 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
         return (float, struct.pack("d", value))
     if isinstance(value, Tensor):
         return _Same(value) if tensors_by_identity else (Tensor,)
+    if isinstance(value, types.MethodType):  # made anew each time it is asked for
+        return (types.MethodType, _Same(value.__func__), _Same(value.__self__))
+    if isinstance(value, numpy.generic):
+        return (type(value), value.tobytes())
     if depth == 0:
         return _Same(value)
     if isinstance(value, (tuple, list, dict, set)) and len(value) > MAX_ITEMS:

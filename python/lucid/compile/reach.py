@@ -16,6 +16,8 @@ from lucid.nn.modules.module import Module
 
 __all__ = ["STRUCTURE", "Place", "Reach", "Watched", "plain_attributes", "restorer"]
 
+# Types of values that cannot change inside.
+_FLAT = (bool, int, float, str, bytes, type(None))
 # Dictionaries of a module that are no plain attributes.
 STRUCTURE = ("_parameters", "_buffers", "_modules")
 
@@ -46,13 +48,23 @@ class Place:
             return Place
 
     def put(self, value: Any) -> None:
-        """Put a value there."""
-        if self.kind == "cell":
+        """Put a value there; ``Place`` itself to leave none."""
+        if value is Place:
+            self._clear()
+        elif self.kind == "cell":
             self.holder.cell_contents = value
         elif self.kind == "attribute":
             setattr(self.holder, self.key, value)
         else:
             self.holder[self.key] = value
+
+    def _clear(self) -> None:
+        if self.kind == "cell":
+            del self.holder.cell_contents
+        elif self.kind == "attribute":
+            delattr(self.holder, self.key)
+        else:
+            del self.holder[self.key]
 
 
 def _is_ours(function: types.FunctionType) -> bool:
@@ -87,6 +99,13 @@ def _entries_of(holder: Any) -> dict[str, Any]:
     return entries if isinstance(holder, type) else {**entries, **vars(holder)}
 
 
+def _name_of(holder: Any) -> str:
+    """How messages call the holder of an attribute."""
+    named = isinstance(holder, (type, types.ModuleType, types.FunctionType))
+    name: str = holder.__name__ if named else type(holder).__name__
+    return name.rpartition(".")[2]
+
+
 def _is_foreign(value: Any) -> bool:
     """True for modules and classes that are no code of the user's: those of installed packages.
 
@@ -107,7 +126,8 @@ class Reach:
 
     ``modules``: every module found. ``places``: the closure cells, globals, defaults and class
     attributes that plain functions read: nothing counts their changes, so they are compared at
-    each call. ``tensors``: by cell, the places that lead to a tensor.
+    each call. ``tensors``: by cell, the places that lead to a tensor. ``names``: what attributes
+    the functions found read, of whatever object.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -115,14 +135,16 @@ class Reach:
         self.places: list[Place] = []
         self.tensors: dict[int, list[Place]] = {}
         self._seen: dict[int, Any] = {}
-        # Attribute names that the functions found read, and objects that are asked only for those.
-        self._names: set[str] = set()
-        self._holders: list[Any] = []
+        self.names: set[str] = set()
+        self._holders: list[Any] = []  # asked only for what is read
+        self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
         for root in roots:
             self._walk(root, MAX_DEPTH + 1)
         while self._ask_holders():
             pass
+        for cls in self._classes:
+            self._watch_methods(cls)
 
     def _enter(self, value: Any) -> bool:
         """True the first time; keeps the value alive so that its id stays its own."""
@@ -167,7 +189,7 @@ class Reach:
         before = len(self._asked)
         for holder in list(self._holders):
             entries = _entries_of(holder)
-            for name in [n for n in entries if n in self._names or n == "__call__"]:
+            for name in [n for n in entries if n in self.names or n == "__call__"]:
                 if name.startswith("__") and name != "__call__":
                     continue
                 if (id(holder), name) in self._asked:
@@ -181,10 +203,24 @@ class Reach:
             value = value.__func__
         if isinstance(value, property):
             value = value.fget
+        label = f"{_name_of(holder)}.{name}"
         if isinstance(value, types.FunctionType):
             self._walk_function(value)
+            self._watch_function(holder, name, label)
         elif name != "__call__":
-            self._watch(Place(holder, name, "attribute", f".{name}"), value)
+            self._watch(Place(holder, name, "attribute", label), value)
+
+    def _watch_function(self, holder: Any, name: str, label: str) -> None:
+        """Watch which function an attribute leads to; a bound method would be new each time."""
+        own = vars(holder)
+        if name in own or isinstance(holder, (type, types.ModuleType)):
+            self.places.append(Place(holder, name, "attribute", label))
+            return
+        self.places.append(Place(own, name, "item", label))  # nothing there yet
+        for cls in type(holder).__mro__:
+            if name in vars(cls):
+                self.places.append(Place(cls, name, "attribute", label))
+                return
 
     def _look(self, place: Place, value: Any, depth: int) -> None:
         if isinstance(value, Tensor):
@@ -204,13 +240,15 @@ class Reach:
             entries = module.__dict__.get(name, {})
             for key, value in list(entries.items()):
                 if value is not None:
-                    self._look(Place(entries, key, "item", f".{key}"), value, MAX_DEPTH)
+                    label = f"{type(module).__name__}.{key}"
+                    self._look(Place(entries, key, "item", label), value, MAX_DEPTH)
         for key, value in plain_attributes(module).items():
             self._look(Place(module.__dict__, key, "item", f".{key}"), value, MAX_DEPTH)
         for cls in type(module).__mro__:
             if cls.__module__ == "lucid" or cls.__module__.startswith("lucid.") or cls is object:
                 continue
             if self._enter(cls):
+                self._classes.append(cls)
                 self._walk_class(cls)
 
     def _walk_class(self, cls: type) -> None:
@@ -224,11 +262,19 @@ class Reach:
             elif not key.startswith("__"):
                 self._watch(Place(cls, key, "attribute", f"{cls.__name__}.{key}"), value)
 
+    def _watch_methods(self, cls: type) -> None:
+        for key, value in list(vars(cls).items()):
+            is_read = key in self.names or key in ("forward", "__call__")
+            if is_read and isinstance(value, (types.FunctionType, property)):
+                self.places.append(Place(cls, key, "attribute", f"{cls.__name__}.{key}"))
+
     def _walk_function(self, function: types.FunctionType) -> None:
         if _is_ours(function) or not self._enter(function):
             return
+        if function.__dict__:
+            self._holders.append(function)
         code = function.__code__
-        self._names.update(_attributes_read(code))
+        self.names.update(_attributes_read(code))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()
@@ -259,6 +305,13 @@ class Watched:
         self._contents = None
         if is_container(value) or isinstance(value, tuple):
             self._contents = freeze(value, tensors_by_identity=True)
+
+    def identity(self) -> Any:
+        """What stands there, if it holds as long as it is the same object; ``Watched`` if not."""
+        if self.place.get() is not self._value:
+            return Watched  # made anew each time it is asked for
+        is_flat = isinstance(self._value, tuple) and all(type(v) in _FLAT for v in self._value)
+        return self._value if self._contents is None or is_flat else Watched
 
     def holds(self) -> bool:
         """True while the place holds the same, down to the tensors in it."""

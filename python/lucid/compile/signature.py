@@ -10,7 +10,7 @@ from lucid.compile.freeze import freeze, is_container
 from lucid.compile.reach import Place, Reach, Watched, plain_attributes
 from lucid.nn.modules.module import Module
 
-__all__ = ["Signature"]
+__all__ = ["Signature", "describe_tensor"]
 
 # Attributes whose changes the module's own methods count.
 _COUNTED = (
@@ -22,20 +22,28 @@ _COUNTED = (
 
 
 class _ModuleState:
-    """The children, the training flag, hooks and attributes of one module, as they were."""
+    """The children, the training flag, hooks and attributes of one module, as they were.
 
-    def __init__(self, module: Module, was_called: bool) -> None:
+    Of a module that was not called only what the code found reads of any object.
+    """
+
+    def __init__(self, module: Module, was_called: bool, names: set[str]) -> None:
         self.module = module
         self.was_called = was_called
+        self.names = names
         self.taken = self._take()
+
+    def reads(self, key: str) -> bool:
+        """True if the trace may have read that attribute."""
+        return self.was_called or key in self.names
 
     def _take(self) -> dict[str, Any]:
         state = {f"children.{k}": freeze(v) for k, v in self.module._modules.items()}
         for kind in ("_parameters", "_buffers"):
             for key, value in getattr(self.module, kind).items():
                 state[f"{kind}.{key}"] = value is None
-        if self.was_called:
-            for key, value in plain_attributes(self.module).items():
+        for key, value in plain_attributes(self.module).items():
+            if self.reads(key):
                 state[key] = freeze(value)
         return state
 
@@ -46,11 +54,31 @@ class _ModuleState:
             return None
         for key in {**self.taken, **now}:
             if self.taken.get(key, _ABSENT) != now.get(key, _ABSENT):
-                return f"{type(self.module).__name__}.{key}"
+                return _name_of_part(type(self.module).__name__, key)
         return f"{type(self.module).__name__}: order of its parts"
 
 
 _ABSENT = object()
+
+
+def _name_of_part(module: str, key: str) -> str:
+    """How messages call what :class:`_ModuleState` has under ``key``."""
+    kind, _, name = key.rpartition(".")
+    if kind == "children":
+        return f"child {name} of {module}"
+    if key in ("_forward_hooks", "_forward_pre_hooks"):
+        return f"{key[1:-1].replace('_', ' ')} of {module}"
+    return f"{module}.{name}"
+
+
+def describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    """What a signature fixes of one tensor."""
+    return {
+        "shape": tensor.shape,
+        "dtype": tensor.dtype,
+        "device": tensor.device,
+        "requires_grad": tensor.requires_grad,
+    }
 
 
 class Signature:
@@ -62,16 +90,40 @@ class Signature:
 
     def __init__(self, reach: Reach, called: list[Module], captured: list[Tensor]) -> None:
         by_id = {id(m): m for m in called}
-        self._modules = [_ModuleState(m, id(m) in by_id) for m in reach.modules]
+        self._modules = [_ModuleState(m, id(m) in by_id, reach.names) for m in reach.modules]
         self._places = [Watched(place) for place in reach.places]
         self._containers = [
-            Watched(Place(module.__dict__, key, "item", f"{type(module).__name__}.{key}"))
-            for module in called
-            for key, value in plain_attributes(module).items()
-            if key not in _COUNTED and is_container(value)
+            Watched(
+                Place(state.module.__dict__, key, "item", f"{type(state.module).__name__}.{key}")
+            )
+            for state in self._modules
+            for key, value in plain_attributes(state.module).items()
+            if key not in _COUNTED and is_container(value) and state.reads(key)
         ]
         self._paths = [self._paths_to(reach, tensor) for tensor in captured]
+        self._tensors = []  # for messages
+        for paths, tensor in zip(self._paths, captured, strict=True):
+            found = paths[0].get()
+            self._tensors.append(describe_tensor(found if isinstance(found, Tensor) else tensor))
         self._compared = self._places + self._containers
+        self._sort()
+
+    def _sort(self) -> None:
+        """Part what is watched by how it is compared: most of it by identity, by its holder."""
+        self._items: list[tuple[Any, Any, Any]] = []
+        self._attributes: list[tuple[Any, str, Any]] = []
+        self._cells: list[tuple[Any, Any]] = []
+        self._by_content: list[Watched] = []
+        for watched in self._compared:
+            place, value = watched.place, watched.identity()
+            if value is Watched:
+                self._by_content.append(watched)
+            elif place.kind == "cell":
+                self._cells.append((place.holder, value))
+            elif place.kind == "attribute":
+                self._attributes.append((place.holder, place.key, value))
+            else:
+                self._items.append((place.holder, place.key, value))
 
     @staticmethod
     def _paths_to(reach: Reach, tensor: Tensor) -> list[Place]:
@@ -86,6 +138,24 @@ class Signature:
 
     def holds(self) -> bool:
         """True while nothing has changed that no counter sees."""
+        try:
+            for mapping, key, value in self._items:
+                if mapping.get(key, Place) is not value:
+                    return self._holds_by_content()
+            for holder, name, value in self._attributes:
+                if getattr(holder, name, Place) is not value:
+                    return self._holds_by_content()
+            for cell, value in self._cells:
+                if cell.cell_contents is not value:
+                    return self._holds_by_content()
+        except ValueError:  # an empty cell
+            return False
+        for watched in self._by_content:
+            if not watched.holds():
+                return False
+        return True
+
+    def _holds_by_content(self) -> bool:
         return all(watched.holds() for watched in self._compared)
 
     def difference(self) -> str | None:
@@ -116,7 +186,16 @@ class Signature:
             return None
         return found
 
+    def tensor_difference(self, captures: list[Tensor]) -> str:
+        """What is not the same of which captured tensor."""
+        for paths, before, tensor in zip(self._paths, self._tensors, captures, strict=True):
+            for field, value in describe_tensor(tensor).items():
+                if value != before[field]:
+                    return f"{field} of {paths[0].name}"
+        return "order of tensors"
+
     def refresh(self) -> None:
         """Take the watched places as they are now: called after a successful rebind."""
         for watched in self._compared:
             watched.take()
+        self._sort()

@@ -10,8 +10,9 @@ from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.compile.signature import describe_tensor
 from lucid.compile.tracing import Traced, check_output, split_result, trace_step
-from lucid.compile.tree import Structure, flatten, unflatten
+from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
 from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
 
@@ -27,6 +28,7 @@ __all__ = [
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
+_LOOKS = 1000
 
 
 class FallbackWarning(UserWarning):
@@ -40,10 +42,11 @@ class RecompileWarning(UserWarning):
 class _Entry:
     """One signature of a step: compiled, or refused with a reason and run eagerly."""
 
-    def __init__(self, structures: list[Structure], traced: Traced) -> None:
+    def __init__(self, structures: list[Structure], leaves: list[Tensor], traced: Traced) -> None:
         self.structures = structures
         self.is_flat = all(s.kind == "leaf" for s in structures)
         self.traced = traced
+        self.fields = _fields(structures, leaves)
 
     def try_run(self, args: tuple[Any, ...]) -> Any:
         """The loss, with auxiliary results ``(loss, aux)``; None for another signature."""
@@ -62,16 +65,27 @@ class _Entry:
 
     def rebind(self, structures: list[Structure], leaves: list[Tensor]) -> str | None:
         """Fetch the captured tensors anew; the name of what differs if the entry does not fit."""
+        found = None
+        for _ in range(_LOOKS):
+            version = _C.module_version()
+            found = self._rebind(structures, leaves)
+            if found is not None or _C.module_version() == version:
+                break  # else another thread has changed a module meanwhile
+        return found
+
+    def _rebind(self, structures: list[Structure], leaves: list[Tensor]) -> str | None:
         if structures != self.structures or not self.traced.entry.accepts(leaves):
-            return "arguments"
+            fields = _fields(structures, leaves)
+            differing = [k for k, v in fields.items() if self.fields.get(k, Step) != v]
+            return next(iter(differing), "arguments")
         found = self.traced.signature.difference()
         if found is not None:
             return found
         captures = self.traced.signature.captures()
         if captures is None:
-            return "which parameters are tied"
+            return "way in which tensors are tied"
         if not self.traced.entry.rebind(captures):
-            return "shape, dtype, device or requires_grad of a parameter"
+            return self.traced.signature.tensor_difference(captures)
         self.traced.signature.refresh()
         return None
 
@@ -89,8 +103,32 @@ def _refusal_key(structures: list[Structure], leaves: list[Tensor]) -> Any:
     return (structures, types, _C.module_version(), _C.is_grad_enabled())
 
 
+def _fields(structures: list[Structure], leaves: list[Tensor]) -> dict[str, Any]:
+    """What a signature fixes of the arguments and of the process, by how messages call it."""
+    fields: dict[str, Any] = {
+        "grad mode": _C.is_grad_enabled(),
+        "default dtype": _C.get_default_dtype(),
+        "number of arguments": len(structures),
+    }
+    names = []
+    for what, structure in zip(_argument_names(len(structures)), structures, strict=True):
+        kind = "value" if structure.kind == "static" else "structure"
+        fields[f"{kind} of {what}"] = structure
+        names += leaf_names(structure, what)
+    for i, (name, leaf) in enumerate(zip(names, leaves, strict=True)):
+        for field, value in describe_tensor(leaf).items():
+            fields[f"{field} of {name}"] = value
+        same = [other for other in range(i) if leaves[other]._cell_id == leaf._cell_id]
+        fields[f"way in which {name} shares another argument's memory"] = same[:1]
+    return fields
+
+
+def _argument_names(count: int) -> list[str]:
+    return ["x", *(f"extra input {i}" for i in range(1, count))]
+
+
 def _flatten_all(args: tuple[Any, ...], leaves: list[Tensor]) -> list[Structure]:
-    names = ["x", *(f"extra input {i}" for i in range(1, len(args)))]
+    names = _argument_names(len(args))
     return [flatten(value, name, leaves) for value, name in zip(args, names, strict=True)]
 
 
@@ -143,6 +181,11 @@ class Step:
 
     def _slow(self, args: tuple[Any, ...]) -> Any:
         """A call that the newest signature does not fit."""
+        if _C.is_tracing():
+            raise _C.TraceError(
+                "make_step: a compiled step was called inside the trace of another; call its "
+                "model instead"
+            )
         leaves: list[Tensor] = []
         structures = self._checked(args, leaves)
         with self._lock:
@@ -152,7 +195,7 @@ class Step:
                 if found is not None:
                     differences.append(found)
                     continue
-                loss = entry.try_run(args)
+                loss = _run(entry, args, structures, leaves)
                 if loss is not None:
                     self._hits += 1
                     self._to_front(entry)
@@ -162,7 +205,7 @@ class Step:
             if not refused:
                 made = self._compile(structures, leaves)
                 if made is not None:
-                    loss = made.try_run(args)
+                    loss = _run(made, args, structures, leaves)
                     if loss is None:
                         raise _C.InternalError("make_step: a fresh executable refused its own call")
                     self._keep(made, leaves, differences)
@@ -203,7 +246,7 @@ class Step:
                 "no parameters and no input requires a gradient; call the model itself, or set "
                 "requires_grad on an input"
             )
-        return _Entry(structures, traced)
+        return _Entry(structures, leaves, traced)
 
     def _trace(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
         count = self._segment_count(structures, leaves)
@@ -234,7 +277,7 @@ class Step:
     def _keep(self, entry: _Entry, leaves: list[Tensor], differences: list[str]) -> None:
         """Keep an entry whose first run has succeeded."""
         self._misses += 1
-        because = f": another {differences[0]}" if differences else ""
+        because = f", because of another {differences[0]}" if differences else ""
         self._history.append(
             f"signature {self._misses}: {_describe(leaves)}, compiled "
             f"{entry.traced.entry.num_nodes} operations{because}"
@@ -330,6 +373,17 @@ class Step:
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call the step once")
+
+
+def _run(
+    entry: _Entry, args: tuple[Any, ...], structures: list[Structure], leaves: list[Tensor]
+) -> Any:
+    """Run an entry that fits: again if another thread has changed a module just now."""
+    for _ in range(_LOOKS):
+        result = entry.try_run(args)
+        if result is not None or entry.rebind(structures, leaves) is not None:
+            return result
+    return None
 
 
 def _describe(leaves: list[Tensor]) -> str:

@@ -25,6 +25,8 @@ from lucid.nn.modules.module import Module
 __all__ = ["Traced", "check_loss", "check_output", "groups_of", "split_result", "trace_step"]
 
 
+# How often a step is traced where another thread may have drawn from a global generator meanwhile.
+_TRIES = 5
 _PACKAGE = os.path.dirname(_C.__file__) + os.sep
 
 
@@ -150,8 +152,9 @@ class _OutsideState:
         self._restore_containers()
         for module, kind, entries in self._structure:
             known = getattr(module, kind)
-            known.clear()
-            known.update(entries)
+            if list(map(id, known.values())) != list(map(id, entries.values())):
+                known.clear()
+                known.update(entries)
         _C.bump_state()
         for module, attributes in self._attributes:
             for key in [k for k in plain_attributes(module) if k not in attributes]:
@@ -162,6 +165,10 @@ class _OutsideState:
                 place.put(value)
         random.setstate(self._random)
         numpy.random.set_state(self._numpy)
+
+
+class _GeneratorMovedError(_C.TraceError):
+    """A global generator moved: by the trace, or by another thread meanwhile."""
 
 
 def trace_step(
@@ -177,6 +184,23 @@ def trace_step(
     Raises: TraceError for what a trace cannot carry; whatever the user's own code raises. The
         model, its buffers, its attributes and the generators are then as before.
     """
+    for last in (False,) * (_TRIES - 1) + (True,):
+        try:
+            return _trace(model, loss_fn, structures, leaves, segments, has_aux)
+        except _GeneratorMovedError as error:
+            if last or threading.active_count() == 1:
+                raise _C.TraceError(str(error)) from None
+    raise AssertionError("unreachable")
+
+
+def _trace(
+    model: Module,
+    loss_fn: Callable[..., Any],
+    structures: list[Structure],
+    leaves: list[Tensor],
+    segments: int,
+    has_aux: bool,
+) -> Traced:
     reach = Reach(model, loss_fn)
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
@@ -189,7 +213,8 @@ def trace_step(
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
-            raise _C.TraceError(
+            kind = _GeneratorMovedError if changed.endswith("generator") else _C.TraceError
+            raise kind(
                 f"make_step: the step changed {changed}, which a compiled run would not repeat; "
                 "keep such state in a registered buffer, or compute it outside of the step"
             )
@@ -276,7 +301,7 @@ def _forward_in_segments(recorder: _C.Recorder, model: Module, x: Any, segments:
     if segments == 1:
         return model(x)
     assert isinstance(model, Sequential)
-    for observe in module_file._call_observers:
+    for observe in tuple(module_file._call_observers):
         observe(model)
     groups = groups_of(model, segments)
     for i, group in enumerate(groups):

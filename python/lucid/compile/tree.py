@@ -11,7 +11,7 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor
 
-__all__ = ["Structure", "flatten", "unflatten"]
+__all__ = ["Structure", "flatten", "leaf_names", "unflatten"]
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
@@ -55,6 +55,17 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
         f"step: {what} must be a Tensor, a number or a list, tuple or dict of them: got {kind}; "
         "convert it with lucid.tensor or lucid.from_numpy"
     )
+
+
+def leaf_names(structure: Structure, what: str) -> list[str]:
+    """What messages call the tensors of a tree that they call ``what``, in order."""
+    if structure.kind == "leaf":
+        return [what]
+    keys = structure.value if structure.kind == "dict" else range(len(structure.children))
+    names = []
+    for key, child in zip(keys, structure.children, strict=True):
+        names += leaf_names(child, f"{what}[{key!r}]")
+    return names
 
 
 def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:

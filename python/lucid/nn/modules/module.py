@@ -64,7 +64,7 @@ class Module:
             _forward_pre_hooks=OrderedDict(),
         )
         if _C.is_tracing():
-            for observe in _made_observers:
+            for observe in tuple(_made_observers):  # other threads may trace too
                 observe(self)
 
     forward: Callable[..., Any] = _forward_unimplemented
@@ -74,7 +74,7 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the pre-hooks, ``forward`` and the hooks."""
         if _C.is_tracing():
-            for observe in _call_observers:
+            for observe in tuple(_call_observers):
                 observe(self)
         if not self._forward_hooks and not self._forward_pre_hooks:
             return self.forward(*args, **kwargs)
