@@ -80,4 +80,9 @@ inline void backward(const TensorRef& root, runtime::BackwardMode mode = {},
 
 using Floats = std::vector<float>;
 
+/// Puts the value of `source`, with its history, into the cell of `target`.
+inline void assign(const TensorRef& target, const TensorRef& source) {
+  target->assign(source->operand());
+}
+
 }  // namespace lucid::testing

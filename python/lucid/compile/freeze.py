@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 import types
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 
 from lucid._C import Tensor
 
-__all__ = ["MAX_DEPTH", "MAX_ITEMS", "freeze", "is_container"]
+__all__ = ["MAX_DEPTH", "MAX_ITEMS", "freeze", "is_container", "restorer"]
 
 MAX_DEPTH = 3
 # Longer containers are told apart by identity only: comparing them at each call would be slow.
@@ -23,7 +25,7 @@ _IMMUTABLE = (bool, int, str, bytes, type(None))
 def is_container(value: Any) -> bool:
     """True for values that can change without being replaced, and that are looked into."""
     is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_record or isinstance(value, (list, dict, set))
+    return is_record or isinstance(value, (list, dict, set, deque))
 
 
 class _Same:
@@ -59,11 +61,11 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
         return (type(value), value.tobytes())
     if depth == 0:
         return _Same(value)
-    if isinstance(value, (tuple, list, dict, set)) and len(value) > MAX_ITEMS:
+    if isinstance(value, (tuple, list, dict, set, deque)) and len(value) > MAX_ITEMS:
         return _Same(value)
     if isinstance(value, set):
         return (set, frozenset(value))
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, deque)):
         items = [freeze(v, tensors_by_identity, depth - 1) for v in value]
         return (type(value), items)
     if isinstance(value, dict):
@@ -74,6 +76,56 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
         fields = [freeze(getattr(value, n, None), tensors_by_identity, depth - 1) for n in names]
         return (type(value), fields)
     return _Same(value)
+
+
+def restorer(values: list[Any]) -> Callable[[], None]:
+    """A function that puts the contents of containers back as they are now, to ``MAX_DEPTH``."""
+    copies: dict[int, tuple[Any, list[Any]]] = {}
+    for value in values:
+        _copy_into(copies, value, MAX_DEPTH)
+
+    def restore() -> None:
+        for container, items in copies.values():
+            if list(map(id, _items_of(container))) != list(map(id, items)):
+                _put_back(container, items)
+
+    return restore
+
+
+def _items_of(container: Any) -> list[Any]:
+    """All that a container holds, keys before values."""
+    if dataclasses.is_dataclass(container):
+        names = [field.name for field in dataclasses.fields(container)]
+        container = {n: getattr(container, n) for n in names if hasattr(container, n)}
+    if isinstance(container, dict):
+        return [*container.keys(), *container.values()]
+    return list(container)
+
+
+def _copy_into(copies: dict[int, tuple[Any, list[Any]]], value: Any, depth: int) -> None:
+    is_tuple = isinstance(value, tuple)
+    if depth == 0 or id(value) in copies or not (is_tuple or is_container(value)):
+        return
+    items = _items_of(value)
+    if not is_tuple:
+        copies[id(value)] = (value, items)
+    for item in items if len(items) <= 2 * MAX_ITEMS else ():
+        _copy_into(copies, item, depth - 1)
+
+
+def _put_back(container: Any, items: list[Any]) -> None:
+    half = len(items) // 2
+    if dataclasses.is_dataclass(container):
+        for name, value in zip(items[:half], items[half:], strict=True):
+            object.__setattr__(container, name, value)
+        return
+    container.clear()
+    if isinstance(container, dict):
+        container.update(zip(items[:half], items[half:], strict=True))
+    elif isinstance(container, set):
+        container.update(items)
+    else:
+        container.extend(items)
 
 
 def _key(key: Any) -> Any:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import dis
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from lucid._C import Tensor
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
 from lucid.nn.modules.module import Module
 
-__all__ = ["STRUCTURE", "Place", "Reach", "Watched", "plain_attributes", "restorer"]
+__all__ = ["STRUCTURE", "Place", "Reach", "Watched", "plain_attributes"]
 
 # Types of values that cannot change inside.
 _FLAT = (bool, int, float, str, bytes, type(None))
@@ -88,6 +90,15 @@ def _attributes_read(code: types.CodeType) -> Iterator[str]:
             yield from _attributes_read(constant)
 
 
+def _attributes_asked_for(code: types.CodeType) -> Iterator[str]:
+    """Names in strings, as in ``getattr(options, "gain", 1.0)``."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _attributes_asked_for(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            yield constant
+
+
 def _entries_of(holder: Any) -> dict[str, Any]:
     """What the attributes of an object, class or module lead to."""
     if isinstance(holder, types.ModuleType):
@@ -96,7 +107,26 @@ def _entries_of(holder: Any) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for cls in reversed([c for c in classes if not _is_foreign(c)]):
         entries.update(vars(cls))
-    return entries if isinstance(holder, type) else {**entries, **vars(holder)}
+    return entries if isinstance(holder, type) else {**entries, **_own_attributes(holder)}
+
+
+def _slots_of(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _own_attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object itself, also those in slots."""
+    own = dict(getattr(value, "__dict__", {}))
+    for cls in type(value).__mro__:
+        if not _is_foreign(cls):
+            own.update({n: getattr(value, n) for n in _slots_of(cls) if hasattr(value, n)})
+    return own
+
+
+def _has_attributes(value: Any) -> bool:
+    cls = type(value)
+    return hasattr(value, "__dict__") or (bool(_slots_of(cls)) and not _is_foreign(cls))
 
 
 def _name_of(holder: Any) -> str:
@@ -136,6 +166,7 @@ class Reach:
         self.tensors: dict[int, list[Place]] = {}
         self._seen: dict[int, Any] = {}
         self.names: set[str] = set()
+        self._names_asked: set[str] = set()
         self._holders: list[Any] = []  # asked only for what is read
         self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
@@ -145,6 +176,8 @@ class Reach:
             pass
         for cls in self._classes:
             self._watch_methods(cls)
+        for holder in self._holders:
+            self._watch_absent(holder)
 
     def _enter(self, value: Any) -> bool:
         """True the first time; keeps the value alive so that its id stays its own."""
@@ -169,19 +202,19 @@ class Reach:
             self._walk_contents(value, depth)
 
     def _walk_contents(self, value: Any, depth: int) -> None:
-        if isinstance(value, (list, tuple, dict)) and len(value) > MAX_ITEMS:
+        if isinstance(value, (list, tuple, dict, deque)) and len(value) > MAX_ITEMS:
             return
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, deque)):
             for i, item in enumerate(value):
                 self._look(Place(value, i, "item", f"[{i}]"), item, depth - 1)
         elif isinstance(value, dict):
             for key, item in list(value.items()):
                 self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
-        elif hasattr(value, "__dict__") and not _is_foreign(value):
+        elif _has_attributes(value) and not _is_foreign(value):
             self._holders.append(value)
             if isinstance(value, (type, types.ModuleType)):
                 return
-            for key, item in list(vars(value).items()):
+            for key, item in _own_attributes(value).items():
                 self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
 
     def _ask_holders(self) -> bool:
@@ -212,11 +245,11 @@ class Reach:
 
     def _watch_function(self, holder: Any, name: str, label: str) -> None:
         """Watch which function an attribute leads to; a bound method would be new each time."""
-        own = vars(holder)
-        if name in own or isinstance(holder, (type, types.ModuleType)):
+        if name in _own_attributes(holder) or isinstance(holder, (type, types.ModuleType)):
             self.places.append(Place(holder, name, "attribute", label))
             return
-        self.places.append(Place(own, name, "item", label))  # nothing there yet
+        if hasattr(holder, "__dict__"):
+            self.places.append(Place(vars(holder), name, "item", label))  # nothing there yet
         for cls in type(holder).__mro__:
             if name in vars(cls):
                 self.places.append(Place(cls, name, "attribute", label))
@@ -262,6 +295,15 @@ class Reach:
             elif not key.startswith("__"):
                 self._watch(Place(cls, key, "attribute", f"{cls.__name__}.{key}"), value)
 
+    def _watch_absent(self, holder: Any) -> None:
+        """Watch that an object has no attribute that the code asks for: it may get it later."""
+        if isinstance(holder, (type, types.ModuleType)) or not hasattr(holder, "__dict__"):
+            return
+        for name in self._names_asked:
+            if not hasattr(holder, name):
+                label = f"{_name_of(holder)}.{name}"
+                self.places.append(Place(vars(holder), name, "item", label))
+
     def _watch_methods(self, cls: type) -> None:
         for key, value in list(vars(cls).items()):
             is_read = key in self.names or key in ("forward", "__call__")
@@ -274,7 +316,9 @@ class Reach:
         if function.__dict__:
             self._holders.append(function)
         code = function.__code__
-        self.names.update(_attributes_read(code))
+        asked = set(_attributes_asked_for(code))
+        self._names_asked |= asked
+        self.names.update(asked, _attributes_read(code))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()
@@ -284,6 +328,8 @@ class Reach:
             if name in function.__globals__:
                 place = Place(function.__globals__, name, "item", name)
                 self._watch(place, place.get())
+            elif not hasattr(builtins, name):
+                self.places.append(Place(function.__globals__, name, "item", name))
         for key in ("__defaults__", "__kwdefaults__"):
             value = getattr(function, key)
             if value is not None:
@@ -325,18 +371,3 @@ class Watched:
     def means_the_same(self) -> bool:
         """True while the trace stands: tensors may have been replaced, they are fetched anew."""
         return bool(freeze(self.place.get()) == self._meaning)
-
-
-def restorer(values: list[Any]) -> Callable[[], None]:
-    """A function that puts the contents of lists and dicts back as they are now."""
-    lists = [(v, list(v)) for v in values if isinstance(v, list)]
-    dicts = [(v, dict(v)) for v in values if isinstance(v, dict)]
-
-    def restore() -> None:
-        for target, items in lists:
-            target[:] = items
-        for mapping, pairs in dicts:
-            mapping.clear()
-            mapping.update(pairs)
-
-    return restore

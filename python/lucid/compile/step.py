@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = [
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
+_MAX_LINES = 1000
 _LOOKS = 1000
 
 
@@ -157,7 +159,7 @@ class Step:
         self._fallback = fallback
         self._entries: list[_Entry] = []
         self._refusals: list[_Refusal] = []
-        self._history: list[str] = []
+        self._history: deque[str] = deque(maxlen=_MAX_LINES)
         self._lock = threading.RLock()
         self._hits = 0
         self._misses = 0
@@ -348,7 +350,7 @@ class Step:
             self._refusals = []
 
     def explain(self) -> str:
-        """One line a signature: what was compiled and why, or why it runs eagerly."""
+        """One line a signature: what was compiled and why, or why it runs eagerly. Oldest first."""
         if not self._history:
             return "nothing has been compiled yet: call the step once"
         return "\n".join(self._history)

@@ -14,8 +14,8 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor
 from lucid.autograd import no_grad
-from lucid.compile.freeze import freeze, is_container
-from lucid.compile.reach import STRUCTURE, Reach, plain_attributes, restorer
+from lucid.compile.freeze import freeze, is_container, restorer
+from lucid.compile.reach import STRUCTURE, Reach, plain_attributes
 from lucid.compile.signature import Signature
 from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file

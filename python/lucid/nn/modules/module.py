@@ -11,7 +11,7 @@ from lucid._C import Tensor
 from lucid.autograd import no_grad
 from lucid.functions.arguments import user_line
 from lucid.nn.modules.arguments import check_name, indent, parse_target, replace_data
-from lucid.nn.modules.hooks import RemovableHandle
+from lucid.nn.modules.hooks import Hooked
 from lucid.nn.modules.state import IncompatibleKeys, load_state
 from lucid.nn.parameter import Parameter, clear_grad
 
@@ -36,7 +36,7 @@ def _forward_unimplemented(self: Module, *args: Any) -> Any:
     raise _C.UnsupportedError(f"{type(self).__name__}: forward is not defined; add the method")
 
 
-class Module:
+class Module(Hooked):
     """Base class of all layers and models.
 
     Assigning a :class:`Parameter`, a module or, after ``register_buffer``, a tensor to an
@@ -49,8 +49,6 @@ class Module:
     _buffers: dict[str, Tensor | None]
     _non_persistent_buffers_set: set[str]
     _modules: dict[str, Module | None]
-    _forward_hooks: OrderedDict[int, tuple[Callable[..., Any], bool]]
-    _forward_pre_hooks: OrderedDict[int, tuple[Callable[..., Any], bool]]
 
     def __init__(self) -> None:
         # Past __setattr__, which needs these to exist.
@@ -79,87 +77,6 @@ class Module:
         if not self._forward_hooks and not self._forward_pre_hooks:
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
-
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            if with_kwargs:
-                changed = hook(self, args, kwargs)
-                if changed is not None:
-                    if not (isinstance(changed, tuple) and len(changed) == 2):
-                        raise _C.UserError(
-                            "forward pre-hook: with_kwargs=True expects None or "
-                            f"(args, kwargs): got {changed!r}"
-                        )
-                    args, kwargs = changed
-                continue
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            result = hook(self, args, kwargs, output) if with_kwargs else hook(self, args, output)
-            if result is not None:
-                output = result
-        return output
-
-    def _add_hook(
-        self,
-        hooks: OrderedDict[int, tuple[Callable[..., Any], bool]],
-        hook: Callable[..., Any],
-        prepend: bool,
-        with_kwargs: bool,
-    ) -> RemovableHandle:
-        handle = RemovableHandle(hooks)
-        hooks[handle.id] = (hook, with_kwargs)
-        if prepend:
-            hooks.move_to_end(handle.id, last=False)
-        _C.bump_state()
-        return handle
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call ``hook(module, args)`` before ``forward``; a result replaces the arguments.
-
-        Args:
-            hook: returns None, a tuple of arguments or a single one. ``with_kwargs``: takes
-                (module, args, kwargs) and returns None or (args, kwargs).
-            prepend: run before the hooks that are there.
-        """
-        return self._add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
-        always_call: bool = False,
-    ) -> RemovableHandle:
-        """Call ``hook(module, args, output)`` after ``forward``; a result replaces the output.
-
-        Args:
-            hook: returns None or the new output. ``with_kwargs``: takes (module, args,
-                kwargs, output).
-            prepend: run before the hooks that are there.
-            always_call: only False is supported.
-
-        Raises: UnsupportedError for ``always_call``.
-        """
-        if always_call:
-            raise _C.UnsupportedError("register_forward_hook: always_call must be False")
-        return self._add_hook(self._forward_hooks, hook, prepend, with_kwargs)
-
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Not supported yet; use ``Tensor.register_hook`` on the module's output.
-
-        Raises: UnsupportedError, always.
-        """
-        raise _C.UnsupportedError(
-            "register_full_backward_hook: not supported; use Tensor.register_hook on the output"
-        )
 
     # ------------------------------------------------------------ registering
 
