@@ -330,3 +330,18 @@ def test_second_backward_and_second_derivative() -> None:
     with pytest.raises(lucid.AutogradError, match="freed by an earlier backward"):
         loss.backward()
     assert (model.weight.grad.numpy() == first).all()
+
+
+def test_refusal_holds_for_its_signature_only() -> None:
+    step = make_step(nn.Linear(4, 3), lambda y: y.sum() * y.sum().item(), fallback="silent")
+    x = floats(1, 5, 4)
+    for _ in range(2):
+        step(x)
+    assert step.explain().count("runs eagerly") == 1
+    before = lucid.get_default_dtype()
+    lucid.set_default_dtype(lucid.float64)
+    try:
+        step(x)
+    finally:
+        lucid.set_default_dtype(before)
+    assert step.explain().count("runs eagerly") == 2

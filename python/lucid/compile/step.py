@@ -101,8 +101,7 @@ class _Refusal:
 
 
 def _refusal_key(structures: list[Structure], leaves: list[Tensor]) -> Any:
-    types = [(t.shape, t.dtype.name, t.requires_grad) for t in leaves]
-    return (structures, types, _C.module_version(), _C.is_grad_enabled())
+    return (_fields(structures, leaves), _C.module_version())
 
 
 def _fields(structures: list[Structure], leaves: list[Tensor]) -> dict[str, Any]:
