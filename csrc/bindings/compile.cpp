@@ -1,11 +1,15 @@
 // The recorder, compiled steps, counters and caches.
+#include <pybind11/stl.h>
+
 #include <optional>
 #include <string>
 
 #include "backends/backend.h"
 #include "bindings/convert.h"
 #include "compile/entry.h"
+#include "compile/function.h"
 #include "compile/pipeline.h"
+#include "compile/sized.h"
 #include "compile/step.h"
 #include "ops/registry.h"
 #include "passes/passes.h"
@@ -22,15 +26,24 @@ using compile::StepEntry;
 /// A recorder that Python holds, until it is finished or cancelled.
 class PyRecorder {
  public:
-  PyRecorder() : recorder_(std::make_unique<runtime::Recorder>()) {}
+  explicit PyRecorder(std::string what)
+      : recorder_(std::make_unique<runtime::Recorder>(std::move(what))) {}
 
-  TensorRef argument(const TensorRef& source) { return live().argument(source); }
+  TensorRef argument(const TensorRef& source, std::optional<int64_t> size) {
+    return live().argument(source, size);
+  }
+  TensorRef scalar(const TensorRef& like) {
+    return live().scalar(like->type().dtype, like->device());
+  }
+  void limit_nodes(size_t most) { live().limit_nodes(most); }
   void mark() { live().mark(); }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
     return trace;
   }
+  void pause() { live().pause(); }
+  void resume() { live().resume(); }
   void cancel() { recorder_.reset(); }
 
  private:
@@ -47,6 +60,12 @@ struct PyTrace {
   Device device;
 };
 
+// Where a trace runs: its results may be none, what it writes is not then.
+Device device_of(const std::vector<TensorRef>& results, const runtime::Trace& trace) {
+  if (!results.empty()) return results.front()->device();
+  return trace.captures.empty() ? Device::kCpu : trace.captures.front().tensor->device();
+}
+
 std::vector<TensorRef> tensors(const py::sequence& items) {
   std::vector<TensorRef> result;
   result.reserve(items.size());
@@ -54,25 +73,41 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
   return result;
 }
 
-std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments,
-                                        const py::sequence& found) {
+// Compiles a trace by `make(trace)` and binds it to its captured tensors.
+template <class Make>
+std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
+                                 const py::sequence& found, Make make) {
   const std::vector<TensorRef> sources = tensors(arguments);
   const std::vector<TensorRef> places = tensors(found);
   std::vector<TensorRef> captures;
   for (const runtime::Capture& capture : traced.trace.captures) captures.push_back(capture.tensor);
-  const bool with_gradients = runtime::thread_state().grad_enabled;
-  std::shared_ptr<compile::CompiledStep> step;
+  std::shared_ptr<compile::Program> program;
   {
     const py::gil_scoped_release release;
-    step = compile::CompiledStep::make(std::move(traced.trace), with_gradients, traced.device);
+    program = make(std::move(traced.trace));
   }
-  return std::make_unique<StepEntry>(std::move(step), compile::describe(sources),
+  return std::make_unique<StepEntry>(std::move(program), compile::describe(sources),
                                      std::move(captures), places);
 }
 
-// The loss, or a tuple that begins with it where there are more results; None where the call does
-// not fit the entry.
-py::object try_run(StepEntry& entry, const py::tuple& arguments) {
+std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments,
+                                        const py::sequence& found) {
+  const bool with_gradients = runtime::thread_state().grad_enabled;
+  return bound(traced, arguments, found, [&](runtime::Trace trace) {
+    return compile::CompiledStep::make(std::move(trace), with_gradients, traced.device);
+  });
+}
+
+std::unique_ptr<StepEntry> compile_function(PyTrace& traced, const py::sequence& arguments,
+                                            const py::sequence& found, bool is_differentiable) {
+  const bool with_gradients = is_differentiable && runtime::thread_state().grad_enabled;
+  return bound(traced, arguments, found, [&](runtime::Trace trace) {
+    return compile::CompiledFunction::make(std::move(trace), with_gradients, traced.device);
+  });
+}
+
+// The results as a tuple, one result alone; None where the call does not fit the entry.
+py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple& scalars) {
   std::vector<TensorRef> inputs;
   inputs.reserve(arguments.size());
   for (const py::handle item : arguments) {
@@ -80,16 +115,19 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments) {
     if (tensor == nullptr) return py::none();
     inputs.push_back(*tensor);
   }
-  std::vector<TensorRef> results = entry.try_run(inputs);
-  if (results.empty()) return py::none();
-  if (results.size() == 1) return py::cast(std::move(results.front()));
-  py::tuple all(results.size());
-  for (size_t i = 0; i < results.size(); ++i) all[i] = py::cast(std::move(results[i]));
+  std::vector<double> numbers;
+  numbers.reserve(scalars.size());
+  for (const py::handle item : scalars) numbers.push_back(item.cast<double>());
+  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers);
+  if (!results) return py::none();
+  if (results->size() == 1) return py::cast(std::move(results->front()));
+  py::tuple all(results->size());
+  for (size_t i = 0; i < results->size(); ++i) all[i] = py::cast(std::move((*results)[i]));
   return all;
 }
 
 py::dict memory_dict(const StepEntry& entry) {
-  const compile::StepMemory memory = entry.step()->memory();
+  const compile::ProgramMemory memory = entry.program()->memory();
   py::dict result;
   result["parameters"] = memory.parameters;
   result["inputs"] = memory.inputs;
@@ -109,7 +147,7 @@ py::dict memory_dict(const StepEntry& entry) {
 }
 
 py::dict timing_dict(const StepEntry& entry) {
-  const compile::StepTiming timing = entry.step()->timing();
+  const compile::ProgramTiming timing = entry.program()->timing();
   py::dict result;
   result["compile_seconds"] = timing.compile_seconds;
   result["runs"] = timing.runs;
@@ -152,20 +190,45 @@ void bind_compile(py::module_& m) {
                              })
       .def_property_readonly("num_targets",
                              [](const PyTrace& self) { return self.trace.targets.size(); })
-      .def("graph_text", [](const PyTrace& self) { return ir::to_string(self.trace.graph); });
+      .def("graph_text", [](const PyTrace& self) { return ir::to_string(self.trace.graph); })
+      .def_property_readonly("num_nodes",
+                             [](const PyTrace& self) { return self.trace.graph.nodes().size(); })
+      .def("copy", [](const PyTrace& self) { return self; });
   py::class_<PyRecorder>(m, "Recorder")
-      .def(py::init<>())
-      .def("argument",
-           [](PyRecorder& self, const TensorRef& source) { return self.argument(source); })
+      .def(py::init<std::string>(), py::arg("what") = "make_step")
+      .def(
+          "argument",
+          [](PyRecorder& self, const TensorRef& source, std::optional<int64_t> size) {
+            return self.argument(source, size);
+          },
+          py::arg("source"), py::arg("size") = py::none())
+      .def("scalar", [](PyRecorder& self, const TensorRef& like) { return self.scalar(like); })
+      .def("limit_nodes", &PyRecorder::limit_nodes)
       .def("mark", &PyRecorder::mark)
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {
              const std::vector<TensorRef> found = tensors(results);
-             return PyTrace{self.finish(found), found.front()->device()};
+             runtime::Trace trace = self.finish(found);
+             const Device device = device_of(found, trace);
+             return PyTrace{std::move(trace), device};
            })
+      .def("pause", &PyRecorder::pause)
+      .def("resume", &PyRecorder::resume)
       .def("cancel", &PyRecorder::cancel);
+  py::class_<compile::SizedTrace>(m, "SizedTrace")
+      .def(py::init([](const PyTrace& trace, int64_t size, const PyTrace& other, int64_t at) {
+        return compile::SizedTrace(trace.trace, size, other.trace, at);
+      }))
+      .def("at",
+           [](const compile::SizedTrace& self, int64_t size, const PyTrace& like) {
+             return PyTrace{self.at(size), like.device};
+           })
+      .def("check", [](const compile::SizedTrace& self, const PyTrace& trace,
+                       int64_t size) { self.check(trace.trace, size); })
+      .def_property_readonly("sized_arguments", &compile::SizedTrace::sized_arguments)
+      .def_property_readonly("is_certain", &compile::SizedTrace::is_certain);
   py::class_<StepEntry>(m, "StepEntry")
-      .def("try_run", &try_run)
+      .def("try_run", &try_run, py::arg("arguments"), py::arg("scalars") = py::tuple())
       .def("accepts",
            [](const StepEntry& self, const py::sequence& arguments) {
              return self.accepts(tensors(arguments));
@@ -180,10 +243,11 @@ void bind_compile(py::module_& m) {
                         const py::sequence& captures) { return self.rebind(tensors(captures)); })
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
-      .def("graph_text", [](const StepEntry& self) { return self.step()->graph_text(); })
+      .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })
       .def_property_readonly("num_nodes",
-                             [](const StepEntry& self) { return self.step()->num_nodes(); });
+                             [](const StepEntry& self) { return self.program()->num_nodes(); });
   m.def("compile_step", &compile_step);
+  m.def("compile_function", &compile_function);
   m.def("counters", &counters);
   m.def("compile_cache_info", &cache_dict);
   m.def("clear_compile_cache", [] {

@@ -28,9 +28,9 @@ std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments) {
   return specs;
 }
 
-StepEntry::StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
+StepEntry::StepEntry(std::shared_ptr<Program> program, std::vector<ArgumentSpec> arguments,
                      std::vector<TensorRef> captures, std::span<const TensorRef> found)
-    : step_(std::move(step)),
+    : program_(std::move(program)),
       arguments_(std::move(arguments)),
       capture_specs_(describe(captures)),
       captures_(std::make_shared<const std::vector<TensorRef>>(std::move(captures))),
@@ -59,19 +59,22 @@ bool StepEntry::accepts(std::span<const TensorRef> arguments) const {
   return true;
 }
 
-std::vector<TensorRef> StepEntry::try_run(std::span<const TensorRef> arguments) {
+std::optional<std::vector<TensorRef>> StepEntry::try_run(std::span<const TensorRef> arguments,
+                                                         std::span<const double> scalars) {
   if (runtime::thread_state().recorder != nullptr) return {};
   const uint64_t version = runtime::process_state().module_version.load(std::memory_order_relaxed);
   if (version != module_version_.load(std::memory_order_relaxed)) return {};
   if (!accepts(arguments)) return {};
-  return step_->run(arguments, *captures());
+  const auto bound = captures();
+  return program_->run({.arguments = arguments, .captures = *bound, .scalars = scalars});
 }
 
 void StepEntry::probe(std::span<const TensorRef> arguments) {
   if (!accepts(arguments)) {
     throw Error(ErrorKind::kInternal, "step: a probe with arguments of another signature");
   }
-  step_->probe(arguments, *captures());
+  const auto bound = captures();
+  program_->probe({.arguments = arguments, .captures = *bound});
 }
 
 std::shared_ptr<const std::vector<TensorRef>> StepEntry::captures() const {

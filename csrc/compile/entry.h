@@ -1,4 +1,5 @@
-// StepEntry: a compiled step bound to its captured tensors, with the guard that a call must pass.
+// StepEntry: a compiled program bound to its captured tensors, with the guard that a call must
+// pass.
 #pragma once
 
 #include <atomic>
@@ -8,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "compile/step.h"
+#include "compile/program.h"
 
 namespace lucid::compile {
 
@@ -30,14 +31,15 @@ class StepEntry {
   /// Specs of the tensors that the trace captured, and process modes, are taken now. `found` are
   /// the tensors that the captures' paths lead to: one that requires a gradient where the capture
   /// does not was read through detach().
-  StepEntry(std::shared_ptr<CompiledStep> step, std::vector<ArgumentSpec> arguments,
+  StepEntry(std::shared_ptr<Program> program, std::vector<ArgumentSpec> arguments,
             std::vector<TensorRef> captures, std::span<const TensorRef> found);
 
   /// The results, if the arguments, the modes and the modules' version are those of the binding;
   /// nothing otherwise, or inside a trace. O(arguments), whatever the number of parameters.
-  std::vector<TensorRef> try_run(std::span<const TensorRef> arguments);
+  std::optional<std::vector<TensorRef>> try_run(std::span<const TensorRef> arguments,
+                                                std::span<const double> scalars);
 
-  /// Runs forward and backward once without any effect. The arguments must fit.
+  /// Runs once without any effect. The arguments must fit.
   void probe(std::span<const TensorRef> arguments);
 
   /// True if the arguments and modes fit, whatever the modules' version.
@@ -47,7 +49,7 @@ class StepEntry {
   /// device or requires_grad than the trace saw.
   bool rebind(std::vector<TensorRef> captures);
 
-  const std::shared_ptr<CompiledStep>& step() const { return step_; }
+  const std::shared_ptr<Program>& program() const { return program_; }
 
  private:
   struct Modes {
@@ -58,7 +60,7 @@ class StepEntry {
   static Modes modes();
   std::shared_ptr<const std::vector<TensorRef>> captures() const;
 
-  std::shared_ptr<CompiledStep> step_;
+  std::shared_ptr<Program> program_;
   std::vector<ArgumentSpec> arguments_;
   std::vector<ArgumentSpec> capture_specs_;
   std::vector<bool> captures_detached_;  ///< read without history: the trace saw a detach()

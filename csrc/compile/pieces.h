@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "compile/pipeline.h"
+#include "compile/report.h"
 #include "passes/split.h"
 
 namespace lucid::compile {
-
-/// Bytes of one segment of a step.
-struct SegmentMemory {
-  int64_t parameters = 0;
-  int64_t inputs = 0;
-  int64_t outputs = 0;
-  int64_t arena_peak = 0;
-};
 
 /// The pieces of a split step, compiled. Immutable; running works on a caller's table.
 class Pieces {

@@ -32,13 +32,6 @@ bool same_bits(const Value& lhs, const Value& rhs) {
   return std::memcmp(lhs.buffer->data(), rhs.buffer->data(), size) == 0;
 }
 
-// A lock under which cells are touched. Taking a view again runs a kernel then.
-struct CellLock {
-  explicit CellLock(std::mutex& mutex) : lock(mutex) {}
-  std::scoped_lock<std::mutex> lock;
-  runtime::HostHold hold;
-};
-
 // The value in memory of our own: borrowed memory may change while a seed is kept.
 Value owned(Value value) {
   if (!value.buffer->is_borrowed()) return value;
@@ -112,85 +105,41 @@ passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_for
 
 }  // namespace
 
-void CompiledStep::describe_inputs(const runtime::Trace& trace) {
-  // By value id: where each input of the graph comes from.
-  std::vector<InputSource> by_value(trace.graph.num_values(), InputSource{Source::kSeed, 0});
-  const auto note = [&](ir::ValueId value, Source source, size_t place) {
-    by_value[index(value)] = {source, static_cast<int>(place)};
-  };
-  for (size_t i = 0; i < trace.arguments.size(); ++i)
-    note(trace.arguments[i], Source::kArgument, i);
-  for (size_t i = 0; i < trace.captures.size(); ++i) {
-    note(trace.captures[i].value, Source::kCapture, i);
-  }
-  for (size_t i = 0; i < trace.draws.size(); ++i) note(trace.draws[i].value, Source::kDraw, i);
-  for (const ir::Input& input : trace.graph.inputs()) {
-    sources_.push_back(by_value[index(input.value)]);
-    input_types_.push_back(trace.graph.type(input.value));
-    const int64_t size = input_types_.back().size_bytes();
-    (input.role == ir::Role::kParameter ? memory_.parameters : memory_.inputs) += size;
-  }
-}
-
-void CompiledStep::describe_writes(runtime::Trace& trace) {
-  writes_ = std::move(trace.writes);
-  for (const runtime::StateWrite& write : writes_) {
-    write_types_.push_back(trace.graph.type(write.value));
-    int place = -1;
-    for (size_t i = 0; i < trace.captures.size(); ++i) {
-      if (write.tensor != nullptr && trace.captures[i].tensor->cell() == write.tensor->cell()) {
-        place = static_cast<int>(i);
-      }
-    }
-    write_captures_.push_back(place);
-  }
-}
-
 // Appends the backward; returns the gradients of the targets that the loss depends on.
 std::vector<ir::ValueId> CompiledStep::add_backward(runtime::Trace& trace,
                                                     std::vector<size_t>& origins) {
-  const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, result_types_.front());
+  const ir::ValueId loss = trace.results.front();
+  const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, trace.graph.type(loss));
   std::vector<ir::ValueId> targets;
   for (const runtime::GradTarget& target : trace.targets) targets.push_back(target.value);
-  const ir::ValueId loss = trace.results.front();
   const ir::Grads grads =
       autodiff::differentiate(trace.graph, {{loss}}, {{seed}}, targets, &origins);
-  std::vector<ir::ValueId> found;
-  for (size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i]) continue;
-    found.push_back(*grads[i]);
-    targets_.push_back(trace.targets[i]);
-    gradient_types_.push_back(trace.graph.type(*grads[i]));
-  }
-  return found;
+  return note_targets(trace, trace.graph, grads);
 }
 
 std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with_gradients,
                                                  Device device) {
   const Clock::time_point start = Clock::now();
-  std::shared_ptr<CompiledStep> step(new CompiledStep);  // NOLINT: private constructor
+  std::shared_ptr<CompiledStep> step(new CompiledStep(device));  // NOLINT: private constructor
   ir::Graph& graph = trace.graph;
   std::vector<ir::ValueId> outputs = trace.results;
-  for (const ir::ValueId result : outputs) step->result_types_.push_back(graph.type(result));
-  const ir::ValueType& loss = step->result_types_.front();
+  const ir::ValueType& loss = graph.type(outputs.front());
   if (loss.num_elements() != 1 || !is_floating(loss.dtype)) {
     throw Error(ErrorKind::kUser, "step: the loss must be one floating element: got " +
                                       ir::to_string(loss) + "; reduce it with mean() or sum()");
   }
-  step->device_ = device;
   step->seed_ = runtime::unit_value(loss, device);
   const size_t num_forward_nodes = graph.nodes().size();
   std::vector<size_t> origins;
   if (with_gradients && !trace.targets.empty()) {
     const std::vector<ir::ValueId> grads = step->add_backward(trace, origins);
+    step->has_seed_ = true;
     outputs.insert(outputs.end(), grads.begin(), grads.end());
   }
   for (const runtime::StateWrite& write : trace.writes) outputs.push_back(write.value);
   graph.set_outputs(std::move(outputs));
   ir::verify(graph, "autodiff");
-  step->describe_inputs(trace);
-  step->describe_writes(trace);
-  step->draws_ = std::move(trace.draws);
+  step->describe(trace);
   step->pieces_ = std::make_unique<const Pieces>(
       graph, segmentation_of(trace, num_forward_nodes, origins), device);
   step->memory_.outputs = step->pieces_->output_bytes();
@@ -200,72 +149,12 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
   return step;
 }
 
-Pieces::Table CompiledStep::gather(std::span<const TensorRef> arguments,
-                                   std::span<const TensorRef> captures,
-                                   std::vector<runtime::Generator::State>& drawn) const {
-  const CellLock lock(mutex_);
-  Pieces::Table inputs;
-  inputs.reserve(sources_.size());
-  drawn.reserve(draws_.size());
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    const auto place = static_cast<size_t>(sources_[i].place);
-    const TensorRef* tensor = nullptr;
-    switch (sources_[i].source) {
-      case Source::kArgument:
-        tensor = &arguments[place];
-        break;
-      case Source::kCapture:
-        tensor = &captures[place];
-        break;
-      case Source::kDraw:
-        drawn.push_back(draws_[place].generator->draw(draws_[place].counters));
-        inputs.push_back(runtime::to_value(drawn.back()).buffer);
-        continue;
-      case Source::kSeed:
-        inputs.push_back(seed_.buffer);
-        continue;
-    }
-    const Value& value = (*tensor)->value();
-    if (value.type != input_types_[i] || value.is_symbolic()) {
-      throw Error(ErrorKind::kInternal, "step: an input is " + ir::to_string(value.type) +
-                                            " where the executable takes " +
-                                            ir::to_string(input_types_[i]));
-    }
-    inputs.push_back(value.buffer);
-  }
-  return inputs;
-}
-
-std::vector<Edge> CompiledStep::target_edges(std::span<const TensorRef> arguments,
-                                             std::span<const TensorRef> captures) const {
-  const CellLock lock(mutex_);
-  std::vector<Edge> edges;
-  edges.reserve(targets_.size());
-  for (const runtime::GradTarget& target : targets_) {
-    const TensorRef& tensor = target.argument >= 0 ? arguments[static_cast<size_t>(target.argument)]
-                                                   : captures[static_cast<size_t>(target.capture)];
-    edges.push_back(tensor->edge());
-  }
-  return edges;
-}
-
-void CompiledStep::take_back(const std::vector<runtime::Generator::State>& drawn) const {
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    draws_[i].generator->take_back(drawn[i], draws_[i].counters);
-  }
-}
-
-template <class Run>
-void CompiledStep::timed(Run run) {
-  const Clock::time_point start = Clock::now();
-  {
-    const runtime::HostPause pause(true);
-    run();
-  }
-  const double seconds = seconds_since(start);
+Pieces::Table CompiledStep::gather_with_seed(const Call& call, Drawn& drawn) const {
+  Pieces::Table table = gather(call, drawn);
+  if (!has_seed_) return table;
   const std::scoped_lock lock(mutex_);
-  ++timing_.runs;
-  timing_.run_seconds += seconds;
+  table.back() = seed_.buffer;
+  return table;
 }
 
 Gradients CompiledStep::take_gradients(Pieces::Table& table) const {
@@ -280,36 +169,24 @@ Gradients CompiledStep::take_gradients(Pieces::Table& table) const {
   return gradients;
 }
 
-void CompiledStep::write_state(std::span<const TensorRef> arguments,
-                               std::span<const TensorRef> captures,
-                               const Pieces::Table& table) const {
-  if (writes_.empty()) return;
-  const CellLock lock(mutex_);
-  const runtime::GradMode no_grad(false);
+std::vector<BufferRef> CompiledStep::written(const Pieces::Table& table) const {
+  std::vector<BufferRef> buffers;
   const size_t first = result_types_.size() + gradient_types_.size();
   for (size_t i = 0; i < writes_.size(); ++i) {
-    const runtime::StateWrite& write = writes_[i];
-    const int place = write_captures_[i];
-    Value value{.type = write_types_[i],
-                .device = device_,
-                .buffer = table[pieces_->output_slot(first + i)]};
-    const TensorRef& target = write.argument >= 0 ? arguments[static_cast<size_t>(write.argument)]
-                              : place >= 0        ? captures[static_cast<size_t>(place)]
-                                                  : write.tensor;
-    target->assign(Variable{.value = std::move(value)});
+    buffers.push_back(table[pieces_->output_slot(first + i)]);
   }
+  return buffers;
 }
 
-std::vector<TensorRef> CompiledStep::run(std::span<const TensorRef> arguments,
-                                         std::span<const TensorRef> captures) {
-  std::vector<runtime::Generator::State> drawn;
+std::vector<TensorRef> CompiledStep::run(const Call& call) {
+  Drawn drawn;
   Pieces::Table table;
   std::vector<Edge> edges;
   Value seed{.type = result_types_.front(), .device = device_};
   try {
-    table = gather(arguments, captures, drawn);
-    edges = target_edges(arguments, captures);
-    if (!targets_.empty()) seed.buffer = table[sources_.size() - 1];
+    table = gather_with_seed(call, drawn);
+    edges = target_edges(call);
+    if (has_seed_) seed.buffer = table.back();
     timed([&] { pieces_->run_forward(table); });
   } catch (...) {
     take_back(drawn);
@@ -321,9 +198,10 @@ std::vector<TensorRef> CompiledStep::run(std::span<const TensorRef> arguments,
         .type = result_types_[i], .device = device_, .buffer = table[pieces_->output_slot(i)]};
     results.push_back(runtime::make_tensor(std::move(value)));
   }
-  write_state(arguments, captures, table);
+  write_state(call, written(table));
   if (targets_.empty()) return results;
-  results.front()->set_history({std::make_shared<StepNode>(shared_from_this(), std::move(edges),
+  auto self = std::static_pointer_cast<CompiledStep>(shared_from_this());
+  results.front()->set_history({std::make_shared<StepNode>(std::move(self), std::move(edges),
                                                            std::move(seed), std::move(table)),
                                 0});
   return results;
@@ -331,7 +209,7 @@ std::vector<TensorRef> CompiledStep::run(std::span<const TensorRef> arguments,
 
 Gradients CompiledStep::backward(Pieces::Table& table, const Value* seed) {
   if (seed != nullptr) {
-    table[sources_.size() - 1] = seed->buffer;
+    table[input_types_.size() - 1] = seed->buffer;
     timed([&] { pieces_->rerun_last(table); });
     const std::scoped_lock lock(mutex_);
     seed_ = *seed;
@@ -343,11 +221,10 @@ Gradients CompiledStep::backward(Pieces::Table& table, const Value* seed) {
   return take_gradients(values);
 }
 
-void CompiledStep::probe(std::span<const TensorRef> arguments,
-                         std::span<const TensorRef> captures) {
-  std::vector<runtime::Generator::State> drawn;
+void CompiledStep::probe(const Call& call) {
+  Drawn drawn;
   try {
-    Pieces::Table table = gather(arguments, captures, drawn);
+    Pieces::Table table = gather_with_seed(call, drawn);
     timed([&] {
       pieces_->run_forward(table);
       pieces_->run_backward(table);
@@ -357,13 +234,6 @@ void CompiledStep::probe(std::span<const TensorRef> arguments,
     throw;
   }
   take_back(drawn);
-}
-
-StepMemory CompiledStep::memory() const { return memory_; }
-
-StepTiming CompiledStep::timing() const {
-  const std::scoped_lock lock(mutex_);
-  return timing_;
 }
 
 }  // namespace lucid::compile

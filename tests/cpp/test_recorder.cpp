@@ -99,7 +99,7 @@ TEST(arguments_changed_in_place_are_writes) {
 
 TEST(a_trace_in_a_trace_is_refused) {
   Recorder recorder;
-  CHECK_THROWS(Recorder(), Error, "a compiled step was called inside the trace of another");
+  CHECK_THROWS(Recorder(), Error, "compiled inside the trace of another");
   CHECK(runtime::thread_state().recorder == &recorder);
 }
 

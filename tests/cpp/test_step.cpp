@@ -22,7 +22,7 @@ struct Traced {
   std::vector<TensorRef> captures;
 
   TensorRef run(const std::vector<TensorRef>& arguments) const {
-    return step->run(arguments, captures).front();
+    return step->run({.arguments = arguments, .captures = captures}).front();
   }
 };
 
@@ -266,7 +266,7 @@ TEST(memory_is_known_before_the_first_run) {
   const TensorRef w = parameter({1, 2, 3, 4});
   const TensorRef x = floats({1, 2, 3, 4});
   const Traced step = traced({x}, [&](const auto& in) { return small_loss(in[0], w); });
-  const compile::StepMemory memory = step.step->memory();
+  const compile::ProgramMemory memory = step.step->memory();
   CHECK_EQ(memory.parameters, 16);
   CHECK_EQ(memory.inputs, 16 + 4);   // x and the seed
   CHECK_EQ(memory.outputs, 4 + 16);  // the loss and one gradient

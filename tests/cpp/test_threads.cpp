@@ -67,7 +67,7 @@ struct Shared {
     step = CompiledStep::make(std::move(trace), true, Device::kCpu);
   }
 
-  TensorRef run() const { return step->run({{x}}, captures).front(); }
+  TensorRef run() const { return step->run({.arguments = {{x}}, .captures = captures}).front(); }
 };
 
 }  // namespace
@@ -139,7 +139,7 @@ TEST(threads_compile_steps) {
       }
       const std::vector<TensorRef> captures = {w};
       const auto step = CompiledStep::make(std::move(trace), true, Device::kCpu);
-      backward(step->run({}, captures).front());
+      backward(step->run({.arguments = {}, .captures = captures}).front());
       if (!w->has_grad())
         throw std::runtime_error("no gradient on thread " + std::to_string(thread));
     }

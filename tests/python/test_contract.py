@@ -14,7 +14,7 @@ import lucid.optim as optim
 import pytest
 from lucid import Tensor
 from lucid.compile import RecompileWarning, make_step
-from lucid.compile.tracing import groups_of
+from lucid.compile.step import groups_of
 from zoo import floats, labels, mlp, normalized_mlp, regression
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -244,7 +244,7 @@ def test_model_without_parameters() -> None:
         (
             lambda: make_step(nn.Linear(2, 2), F.mse_loss).memory(),
             lucid.UserError,
-            "memory: nothing has been compiled yet: call the step once",
+            "memory: nothing has been compiled yet: call it once",
         ),
     ],
 )

@@ -44,11 +44,9 @@ bool is_tracked(const Operand& operand) {
 
 }  // namespace
 
-Recorder::Recorder() : id_(next_trace.fetch_add(1)) {
+Recorder::Recorder(std::string what) : what_(std::move(what)), id_(next_trace.fetch_add(1)) {
   if (thread_state().recorder != nullptr) {
-    fail(
-        "make_step: a compiled step was called inside the trace of another; call its model "
-        "instead");
+    fail(what_ + ": compiled inside the trace of another step; call what it compiles instead");
   }
   thread_state().recorder = this;
   num_on_.fetch_add(1, std::memory_order_relaxed);
@@ -56,8 +54,9 @@ Recorder::Recorder() : id_(next_trace.fetch_add(1)) {
 
 Recorder::~Recorder() { end(); }
 
-TensorRef Recorder::argument(const TensorRef& source) {
-  const ir::ValueType& type = source->value().type;
+TensorRef Recorder::argument(const TensorRef& source, std::optional<int64_t> size) {
+  ir::ValueType type = source->value().type;
+  if (size) type.shape = type.shape.with(0, *size);
   const ir::ValueId value = trace_.graph.add_input(ir::Role::kArgument, type);
   const int place = static_cast<int>(trace_.arguments.size());
   trace_.arguments.push_back(value);
@@ -67,6 +66,14 @@ TensorRef Recorder::argument(const TensorRef& source) {
   proxies_.push_back(make_tensor(std::move(variable)));
   argument_sources_.push_back({source->cell().get(), root_of(*source)});
   return proxies_.back();
+}
+
+TensorRef Recorder::scalar(DType dtype, Device device) {
+  const ir::ValueType type{dtype, Shape{}};
+  const ir::ValueId value = trace_.graph.add_input(ir::Role::kArgument, type);
+  trace_.scalars.push_back(value);
+  return make_tensor(
+      Variable{.value = {.type = type, .device = device, .trace = id_, .id = value}});
 }
 
 Device Recorder::device_of(std::span<const Operand> operands) {
@@ -89,7 +96,7 @@ ir::ValueId Recorder::value_of(const TensorRef& tensor) {
   const Variable& variable = tensor->variable();
   if (!variable.value.is_symbolic()) return capture(tensor);
   if (variable.value.trace != id_) {
-    fail("make_step: a tensor of a trace that has ended was used; return it as a result instead");
+    fail(what_ + ": a tensor of a trace that has ended was used; return it as a result instead");
   }
   if (tensor->requires_grad() && tensor->is_leaf() && !is_touched(*tensor)) {
     return local_leaf(tensor);
@@ -161,6 +168,11 @@ ir::ValueId Recorder::value_of(const GeneratorRef& generator, int64_t counters, 
 
 std::vector<Variable> Recorder::record(const ir::Op& op, std::span<const Operand> operands,
                                        ir::Attrs attrs) {
+  if (trace_.graph.nodes().size() >= max_nodes_) {
+    fail(what_ +
+         ": the number of operations grows with the size of the first axis; replace the "
+         "loop over it by operations on whole tensors");
+  }
   const ir::LocationRef location = caller();
   ir::Node node{.op = &op,
                 .inputs = {},
@@ -263,9 +275,9 @@ Cell& Recorder::written(const TensorRef& tensor) {
   if (cell.variable.value.trace == id_) {
     const bool is_proxy = std::ranges::find(proxies_, tensor) != proxies_.end();
     if (!is_proxy && !thread_state().grad_enabled && cell.variable.tracks) {
-      fail(
-          "make_step: an intermediate tensor that needs a gradient was changed in place under "
-          "no_grad; use an ordinary operation, or leave no_grad");
+      fail(what_ +
+           ": an intermediate tensor that needs a gradient was changed in place under "
+           "no_grad; use an ordinary operation, or leave no_grad");
     }
     return cell;
   }
@@ -283,9 +295,9 @@ void Recorder::collect_writes() {
     const Variable& now = touched.cell.variable;
     if (now.value.trace != id_) continue;
     if (now.tracks) {
-      fail(
-          "make_step: a tensor that outlives the step was given a value that needs a gradient; "
-          "write it under no_grad or from a detached value");
+      fail(what_ +
+           ": a tensor that outlives the step was given a value that needs a gradient; "
+           "write it under no_grad or from a detached value");
     }
     trace_.writes.push_back({.tensor = touched.tensor, .value = now.value.id});
   }
@@ -293,20 +305,26 @@ void Recorder::collect_writes() {
     const Variable& now = proxies_[i]->variable();
     if (now.value.id == trace_.arguments[i]) continue;
     if (now.tracks) {
-      fail("make_step: argument " + std::to_string(i) +
+      fail(what_ + ": argument " + std::to_string(i) +
            " of the step was changed in place by a value that needs a gradient; clone it first");
     }
     const bool is_shared = std::ranges::any_of(argument_sources_, [&](const Source& other) {
       return other.root == argument_sources_[i].root && other.cell != argument_sources_[i].cell;
     });
     if (is_shared) {
-      fail("make_step: argument " + std::to_string(i) +
+      fail(what_ + ": argument " + std::to_string(i) +
            " of the step was changed in place and shares memory with another argument; clone it "
            "first");
     }
     trace_.writes.push_back({.argument = static_cast<int>(i), .value = now.value.id});
   }
 }
+
+void Recorder::pause() const {
+  if (thread_state().recorder == this) thread_state().recorder = nullptr;
+}
+
+void Recorder::resume() { thread_state().recorder = this; }
 
 void Recorder::end() {
   if (has_ended_) return;
@@ -316,7 +334,10 @@ void Recorder::end() {
 }
 
 Trace Recorder::finish(std::span<const TensorRef> results) {
-  for (const TensorRef& result : results) trace_.results.push_back(value_of(result));
+  for (const TensorRef& result : results) {
+    trace_.results.push_back(value_of(result));
+    trace_.result_tracks.push_back(result->requires_grad());
+  }
   collect_writes();
   end();
   return std::move(trace_);

@@ -47,7 +47,9 @@ struct GradTarget {
 struct Trace {
   ir::Graph graph;
   std::vector<ir::ValueId> results;
+  std::vector<bool> result_tracks;  ///< by result: a gradient may be asked for
   std::vector<ir::ValueId> arguments;
+  std::vector<ir::ValueId> scalars;  ///< 0-d inputs whose numbers come with each run
   std::vector<Capture> captures;
   std::vector<StateWrite> writes;
   std::vector<Draw> draws;
@@ -58,8 +60,9 @@ struct Trace {
 
 class Recorder {
  public:
-  /// Becomes the thread's recorder. Throws TraceError inside another trace.
-  Recorder();
+  /// Becomes the thread's recorder; `what` begins its messages. Throws TraceError inside another
+  /// trace.
+  explicit Recorder(std::string what = "make_step");
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -69,8 +72,11 @@ class Recorder {
   /// True if a trace records in some thread.
   static bool is_any_on() { return num_on_.load(std::memory_order_relaxed) != 0; }
 
-  /// The symbolic stand-in of the next argument.
-  TensorRef argument(const TensorRef& source);
+  /// The symbolic stand-in of the next argument; `size`, if given, is that of its first axis.
+  TensorRef argument(const TensorRef& source, std::optional<int64_t> size = {});
+
+  /// The stand-in of the next number that each run brings: 0-d, of a floating dtype.
+  TensorRef scalar(DType dtype, Device device);
 
   /// Records a call. Called by dispatch; operands are promoted already.
   std::vector<Variable> record(const ir::Op& op, std::span<const Operand> operands,
@@ -79,6 +85,13 @@ class Recorder {
   /// Gradients of recorded values, as recorded values: autograd.grad inside a trace.
   std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
                               std::span<const TensorRef> inputs, bool allow_unused);
+
+  /// Between the two, the thread runs eagerly and sees tensors as they are outside of the trace.
+  void pause() const;
+  void resume();
+
+  /// Refuses to record more operations than that.
+  void limit_nodes(size_t most) { max_nodes_ = most; }
 
   /// Ends a segment here.
   void mark() { trace_.marks.push_back(trace_.graph.nodes().size()); }
@@ -114,6 +127,7 @@ class Recorder {
   void end();
   static Device device_of(std::span<const Operand> operands);
 
+  std::string what_;
   TraceId id_;
   Trace trace_;
   std::vector<TensorRef> proxies_;
@@ -134,6 +148,7 @@ class Recorder {
   std::unordered_map<const Cell*, StandIn*> stand_in_of_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
   bool has_ended_ = false;
+  size_t max_nodes_ = ~size_t{0};
   static inline std::atomic<int> num_on_ = 0;
 };
 

@@ -1,23 +1,30 @@
-"""Compiling whole training steps."""
+"""Compiling whole training steps. The module itself can be called: ``lucid.compile(model)``."""
 
+from lucid.compile.callable_module import make_callable
+from lucid.compile.entries import FallbackWarning, RecompileWarning
+from lucid.compile.function import CompiledFunction
+from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
+from lucid.compile.module import CompiledModule, compile, compiled_step
 from lucid.compile.process import cache_info, clear_cache, counters
-from lucid.compile.step import (
-    FallbackWarning,
-    RecompileWarning,
-    Step,
-    make_autoseg_step,
-    make_segmented_step,
-    make_step,
-)
+from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, make_step
 
 __all__ = [
+    "CompiledFunction",
+    "CompiledModule",
     "FallbackWarning",
+    "FusedStep",
     "RecompileWarning",
     "Step",
     "cache_info",
     "clear_cache",
+    "compile",
+    "compile_optimizer",
+    "compiled_step",
     "counters",
+    "fused_step",
     "make_autoseg_step",
     "make_segmented_step",
     "make_step",
 ]
+
+make_callable(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.step import Step
-from lucid.compile.tracing import Traced, trace_step
+from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import Structure
 from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
@@ -64,14 +64,22 @@ class AutoStep(Step):
         return [dict(row) for row in self._results]
 
     def _trace(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
-        if self._chosen is not None:
-            return self._traced(structures, leaves, self._chosen)
+        if self._chosen is None:
+            return self._probe(structures, leaves)
+        return super()._trace(structures, leaves)
+
+    def _subject(self, structures: list[Structure], leaves: list[Tensor]) -> Subject:
+        assert self._chosen is not None
+        return self._subject_of(self._chosen)
+
+    def _probe(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+        """Time every candidate on these arguments; returns the fastest."""
         assert isinstance(self._model, Sequential)
         most = max(1, len(self._model))
         counts = sorted({min(count, most) for count in self._candidates})
         rows, found = [], {}
         for count in counts:
-            traced = self._traced(structures, leaves, count)
+            traced = trace(self._subject_of(count), structures, leaves)
             found[count] = traced
             rows.append(
                 {
@@ -93,9 +101,6 @@ class AutoStep(Step):
         self._chosen = int(best["segments"])
         self._history.append(f"segments='auto' chose {self._chosen} of {counts}")
         return found[self._chosen]
-
-    def _traced(self, structures: list[Structure], leaves: list[Tensor], count: int) -> Traced:
-        return trace_step(self._model, self._loss_fn, structures, leaves, count, self._has_aux)
 
     def _fits(self, peak: int) -> bool:
         return self._memory_limit is None or peak <= self._memory_limit

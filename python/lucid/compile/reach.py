@@ -16,17 +16,20 @@ from lucid._C import Tensor
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
 from lucid.nn.modules.module import Module
 
-__all__ = ["STRUCTURE", "Place", "Reach", "Watched", "plain_attributes"]
+__all__ = ["KEPT_STEPS", "STRUCTURE", "Place", "Reach", "Watched", "plain_attributes"]
 
 # Types of values that cannot change inside.
 _FLAT = (bool, int, float, str, bytes, type(None))
 # Dictionaries of a module that are no plain attributes.
 STRUCTURE = ("_parameters", "_buffers", "_modules")
+# Where a model keeps the steps that were made for it: nothing that its code reads.
+KEPT_STEPS = "_kept_steps"
 
 
 def plain_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module that are neither parameters, buffers nor modules."""
-    return {k: v for k, v in module.__dict__.items() if k not in STRUCTURE}
+    hidden = (*STRUCTURE, KEPT_STEPS)
+    return {k: v for k, v in module.__dict__.items() if k not in hidden}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -88,7 +88,9 @@ class Signature:
     :meth:`difference` and :meth:`captures` are asked when the modules' version has moved.
     """
 
-    def __init__(self, reach: Reach, called: list[Module], captured: list[Tensor]) -> None:
+    def __init__(
+        self, reach: Reach, called: list[Module], captured: list[Tensor], what: str
+    ) -> None:
         by_id = {id(m): m for m in called}
         self._modules = [_ModuleState(m, id(m) in by_id, reach.names) for m in reach.modules]
         self._places = [Watched(place) for place in reach.places]
@@ -100,7 +102,7 @@ class Signature:
             for key, value in plain_attributes(state.module).items()
             if key not in _COUNTED and is_container(value) and state.reads(key)
         ]
-        self._paths = [self._paths_to(reach, tensor) for tensor in captured]
+        self._paths = [self._paths_to(reach, tensor, what) for tensor in captured]
         self._tensors = []  # for messages
         for paths, tensor in zip(self._paths, captured, strict=True):
             found = paths[0].get()
@@ -126,12 +128,12 @@ class Signature:
                 self._items.append((place.holder, place.key, value))
 
     @staticmethod
-    def _paths_to(reach: Reach, tensor: Tensor) -> list[Place]:
+    def _paths_to(reach: Reach, tensor: Tensor, what: str) -> list[Place]:
         paths = reach.tensors.get(tensor._cell_id)
         if paths:
             return paths
         raise _C.TraceError(
-            f"make_step: the step read a tensor of shape {tensor.shape} that no parameter, buffer, "
+            f"{what}: the step read a tensor of shape {tensor.shape} that no parameter, buffer, "
             "attribute, closure or global leads to, so it could not be fetched at the next call; "
             "pass it as an argument of the step or register it as a buffer"
         )

@@ -1,8 +1,9 @@
-"""One trace of ``loss_fn(model(x), *extra)`` on symbolic tensors, and what it may not do."""
+"""One trace of the user's code on symbolic tensors, and what it may not do."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 import threading
@@ -15,14 +16,13 @@ from lucid import _C
 from lucid._C import Tensor
 from lucid.autograd import no_grad
 from lucid.compile.freeze import freeze, is_container, restorer
-from lucid.compile.reach import STRUCTURE, Reach, plain_attributes
+from lucid.compile.reach import STRUCTURE, Place, Reach, plain_attributes
 from lucid.compile.signature import Signature
-from lucid.compile.tree import Structure, flatten, unflatten
+from lucid.compile.tree import Structure, unflatten
 from lucid.nn.modules import module as module_file
-from lucid.nn.modules.container import Sequential
 from lucid.nn.modules.module import Module
 
-__all__ = ["Traced", "check_loss", "check_output", "groups_of", "split_result", "trace_step"]
+__all__ = ["Subject", "Traced", "trace"]
 
 
 # How often a step is traced where another thread may have drawn from a global generator meanwhile.
@@ -30,64 +30,42 @@ _TRIES = 5
 _PACKAGE = os.path.dirname(_C.__file__) + os.sep
 
 
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is traced, and how."""
+
+    #: Begins every message.
+    what: str
+    #: All that the traced code can read is reached from these.
+    roots: tuple[Any, ...]
+    #: Runs the code on symbolic arguments: its results, and their structure if it is more than
+    #: one tensor.
+    record: Callable[[_C.Recorder, list[Any]], tuple[list[Tensor], Structure | None]]
+    #: Compiles a trace for the given leaves and the tensors that its captures' paths lead to.
+    compile: Callable[[_C.Trace, list[Tensor], list[Tensor]], _C.StepEntry]
+    #: Places of tensors that the roots do not lead to, asked for after the trace.
+    places: Callable[[], list[Place]] = list
+    #: Size that the first axis of the tensors named by ``sized`` is traced with, None for theirs.
+    size: int | None = None
+    #: By leaf: does its first axis follow ``size``?
+    sized: tuple[bool, ...] = ()
+    #: More operations are refused; None for no bound.
+    max_nodes: int | None = None
+
+
 class Traced:
     """A compiled signature: the entry of the core and the signature that guards it.
 
-    ``aux`` is the structure of the auxiliary results, None where there are none.
+    ``output`` is the structure of the results, None where there is one tensor alone.
     """
 
     def __init__(
-        self, entry: _C.StepEntry, signature: Signature, num_targets: int, aux: Structure | None
+        self, entry: _C.StepEntry, signature: Signature, num_targets: int, output: Structure | None
     ) -> None:
         self.entry = entry
         self.signature = signature
         self.num_targets = num_targets
-        self.aux = aux
-
-
-def check_output(output: Any) -> None:
-    """Refuse a model's result without any tensor."""
-    leaves: list[Tensor] = []
-    try:
-        flatten(output, "output", leaves)
-    except _C.ArgumentTypeError:
-        return  # an object of the user's own; the loss function knows what to do with it
-    if not leaves:
-        raise _C.ArgumentTypeError(
-            f"make_step: the model returned no tensor: got {type(output).__name__}; "
-            "return the tensor that the loss function takes"
-        )
-
-
-def split_result(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
-    """The loss, checked, and the auxiliary results of what the loss function returned."""
-    if not has_aux:
-        return check_loss(result), None
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise _C.ArgumentTypeError(
-            "make_step: with has_aux=True the loss function must return (loss, aux): "
-            f"got {type(result).__name__}"
-        )
-    return check_loss(result[0]), result[1]
-
-
-def check_loss(loss: Any) -> Tensor:
-    """Refuse a loss that is not one floating element."""
-    if not isinstance(loss, Tensor):
-        raise _C.ArgumentTypeError(
-            f"make_step: the loss function must return one Tensor: got {type(loss).__name__}; "
-            "add the parts up to one loss"
-        )
-    if loss.numel() != 1:
-        raise _C.ShapeError(
-            f"make_step: the loss must have one element: got shape {loss.shape}; "
-            "reduce it with .mean() or .sum()"
-        )
-    if not loss.dtype.is_floating_point:
-        raise _C.DtypeError(
-            f"make_step: the loss must be floating: got {loss.dtype.name}; convert it with .float()"
-        )
-    return loss
+        self.output = output
 
 
 class _OutsideState:
@@ -171,52 +149,41 @@ class _GeneratorMovedError(_C.TraceError):
     """A global generator moved: by the trace, or by another thread meanwhile."""
 
 
-def trace_step(
-    model: Module,
-    loss_fn: Callable[..., Any],
-    structures: list[Structure],
-    leaves: list[Tensor],
-    segments: int,
-    has_aux: bool,
-) -> Traced:
-    """Trace and compile one signature, split into ``segments`` groups of the model's children.
+def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+    """Trace and compile one signature.
 
     Raises: TraceError for what a trace cannot carry; whatever the user's own code raises. The
         model, its buffers, its attributes and the generators are then as before.
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
-            return _trace(model, loss_fn, structures, leaves, segments, has_aux)
+            return _trace(subject, structures, leaves)
         except _GeneratorMovedError as error:
             if last or threading.active_count() == 1:
                 raise _C.TraceError(str(error)) from None
     raise AssertionError("unreachable")
 
 
-def _trace(
-    model: Module,
-    loss_fn: Callable[..., Any],
-    structures: list[Structure],
-    leaves: list[Tensor],
-    segments: int,
-    has_aux: bool,
-) -> Traced:
-    reach = Reach(model, loss_fn)
+def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+    reach = Reach(*subject.roots)
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
-    recorder = _C.Recorder()
+    recorder = _C.Recorder(subject.what)
+    if subject.max_nodes is not None:
+        recorder.limit_nodes(subject.max_nodes)
     try:
         with _observing(called, made):
-            results, aux = _record(recorder, model, loss_fn, structures, leaves, segments, has_aux)
+            arguments = _stand_ins(recorder, subject, structures, leaves)
+            results, output = subject.record(recorder, arguments)
         before.write_buffers()
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
             kind = _GeneratorMovedError if changed.endswith("generator") else _C.TraceError
             raise kind(
-                f"make_step: the step changed {changed}, which a compiled run would not repeat; "
-                "keep such state in a registered buffer, or compute it outside of the step"
+                f"{subject.what}: the step changed {changed}, which a compiled run would not "
+                "repeat; keep such state in a registered buffer, or compute it outside of the step"
             )
     except BaseException as error:
         before.restore()
@@ -230,19 +197,21 @@ def _trace(
     unknown = [module for place, module in called.items() if place not in known]
     if unknown:
         raise _C.TraceError(
-            f"make_step: a module {type(unknown[0]).__name__} was called that no attribute, "
+            f"{subject.what}: a module {type(unknown[0]).__name__} was called that no attribute, "
             "closure or global leads to; make it an attribute of the model"
         )
+    for place in subject.places():
+        reach.tensors.setdefault(place.get()._cell_id, []).append(place)
     lasting = [module for place, module in called.items() if place not in made]
-    signature = Signature(reach, lasting, trace.captures)
+    signature = Signature(reach, lasting, trace.captures, subject.what)
     found = signature.captures()
     if found is None:
         raise _C.TraceError(
-            "make_step: a tensor that the step reads stands in several places that were changed "
-            "while the step ran; keep it in one attribute"
+            f"{subject.what}: a tensor that the step reads stands in several places that were "
+            "changed while the step ran; keep it in one attribute"
         )
-    entry = _C.compile_step(trace, leaves, found)
-    return Traced(entry, signature, num_targets, aux)
+    entry = subject.compile(trace, leaves, found)
+    return Traced(entry, signature, num_targets, output)
 
 
 def _add_location(error: _C.Error) -> None:
@@ -285,61 +254,17 @@ def _observing(called: dict[int, Module], made: dict[int, Module]) -> Iterator[N
             listeners.remove(observe)
 
 
-def groups_of(model: Sequential, segments: int) -> list[list[Module]]:
-    """The children in contiguous groups whose sizes differ by at most one, larger ones first."""
-    children = list(model)
-    small, larger = divmod(len(children), segments)
-    groups, start = [], 0
-    for i in range(segments):
-        end = start + small + (1 if i < larger else 0)
-        groups.append(children[start:end])
-        start = end
-    return groups
-
-
-def _forward_in_segments(recorder: _C.Recorder, model: Module, x: Any, segments: int) -> Any:
-    if segments == 1:
-        return model(x)
-    assert isinstance(model, Sequential)
-    for observe in tuple(module_file._call_observers):
-        observe(model)
-    groups = groups_of(model, segments)
-    for i, group in enumerate(groups):
-        for child in group:
-            x = child(x)
-        if i + 1 == len(groups):
-            return x
-        if not isinstance(x, Tensor):
-            raise _C.ArgumentTypeError(
-                f"make_step: a segment must end with one Tensor: child {type(group[-1]).__name__} "
-                f"returned {type(x).__name__}; choose another number of segments"
-            )
-        recorder.mark()
-    return x
-
-
-def _record(
-    recorder: _C.Recorder,
-    model: Module,
-    loss_fn: Callable[..., Any],
-    structures: list[Structure],
-    leaves: list[Tensor],
-    segments: int,
-    has_aux: bool,
-) -> tuple[list[Tensor], Structure | None]:
-    """The results, the loss first, and the structure of the auxiliary ones."""
+def _stand_ins(
+    recorder: _C.Recorder, subject: Subject, structures: list[Structure], leaves: list[Tensor]
+) -> list[Any]:
+    """The arguments with symbolic tensors; one tensor given twice has one stand-in."""
     proxies: dict[int, Tensor] = {}
     stand_ins = []
-    for leaf in leaves:
+    for i, leaf in enumerate(leaves):
         known = proxies.get(leaf._cell_id)
-        stand_in = recorder.argument(leaf)
+        is_sized = subject.size is not None and subject.sized[i]
+        stand_in = recorder.argument(leaf, subject.size if is_sized else None)
         stand_ins.append(known if known is not None else stand_in)
         proxies.setdefault(leaf._cell_id, stand_in)
     remaining = iter(stand_ins)
-    arguments = [unflatten(s, lambda: next(remaining)) for s in structures]
-    output = _forward_in_segments(recorder, model, arguments[0], segments)
-    check_output(output)
-    loss, aux = split_result(loss_fn(output, *arguments[1:]), has_aux)
-    results = [loss]
-    structure = flatten(aux, "aux", results) if has_aux else None
-    return results, structure
+    return [unflatten(s, lambda: next(remaining)) for s in structures]

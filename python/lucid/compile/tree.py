@@ -11,14 +11,18 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor
 
-__all__ = ["Structure", "flatten", "leaf_names", "unflatten"]
+__all__ = ["LEAF", "Keywords", "Structure", "flatten", "leaf_names", "unflatten"]
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
+class Keywords(dict[str, Any]):
+    """The keyword arguments of a call, kept apart from a dict given as an argument."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple or dict.
+    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple, dict or keywords.
 
     ``value`` is the static value, the keys of a dict, or the class of a named tuple.
     """
@@ -28,7 +32,8 @@ class Structure:
     children: tuple[Structure, ...] = ()
 
 
-_LEAF = Structure("leaf")
+#: A tensor alone.
+LEAF = Structure("leaf")
 
 
 def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
@@ -38,7 +43,7 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
     """
     if isinstance(value, Tensor):
         leaves.append(value)
-        return _LEAF
+        return LEAF
     if isinstance(value, _SCALARS):
         return Structure("static", (type(value), repr(value), value))
     if isinstance(value, (list, tuple)):
@@ -49,7 +54,8 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
         return Structure("namedtuple" if is_named else "tuple", type(value), children)
     if isinstance(value, dict):
         children = tuple(flatten(v, f"{what}[{k!r}]", leaves) for k, v in value.items())
-        return Structure("dict", tuple(value), children)
+        kind = "keywords" if isinstance(value, Keywords) else "dict"
+        return Structure(kind, tuple(value), children)
     kind = "NumPy array" if isinstance(value, numpy.ndarray) else type(value).__name__
     raise _C.ArgumentTypeError(
         f"step: {what} must be a Tensor, a number or a list, tuple or dict of them: got {kind}; "
@@ -61,7 +67,11 @@ def leaf_names(structure: Structure, what: str) -> list[str]:
     """What messages call the tensors of a tree that they call ``what``, in order."""
     if structure.kind == "leaf":
         return [what]
-    keys = structure.value if structure.kind == "dict" else range(len(structure.children))
+    keys = (
+        structure.value
+        if structure.kind in ("dict", "keywords")
+        else range(len(structure.children))
+    )
     names = []
     for key, child in zip(keys, structure.children, strict=True):
         names += leaf_names(child, f"{what}[{key!r}]")
@@ -76,8 +86,9 @@ def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:
     if kind == "static":
         return structure.value[2]
     children = [unflatten(child, next_leaf) for child in structure.children]
-    if kind == "dict":
-        return dict(zip(structure.value, children, strict=True))
+    if kind in ("dict", "keywords"):
+        made = dict if kind == "dict" else Keywords
+        return made(zip(structure.value, children, strict=True))
     if kind == "namedtuple":
         return structure.value(*children)
     return children if kind == "list" else tuple(children)

@@ -10,9 +10,9 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.optim.optimizer import (
     Group,
+    Numbers,
     Optimizer,
     ParamsLike,
-    Prepared,
     Updated,
     advance,
     check_betas,
@@ -113,14 +113,16 @@ class Adam(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        step = advance(state)
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         names = ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
-        tensors = ensure(state, param, *names)
+        return ensure(state, param, *names)
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        step = advance(counters)
         scalars = _shared_scalars(group, step)
         scalars["step_size"] = group["lr"] / scalars["correction1"]
         scalars["root_correction2"] = math.sqrt(scalars["correction2"])
-        return Prepared(tensors, scalars, _shared_options(group))
+        return Numbers(scalars, _shared_options(group))
 
     @staticmethod
     def update(
@@ -218,12 +220,14 @@ class Adamax(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        step = advance(state)
-        tensors = ensure(state, param, "exp_avg", "exp_inf")
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        return ensure(state, param, "exp_avg", "exp_inf")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        step = advance(counters)
         scalars = _shared_scalars(group, step)
         scalars["step_size"] = group["lr"] / scalars["correction1"]
-        return Prepared(tensors, scalars, _shared_options(group))
+        return Numbers(scalars, _shared_options(group))
 
     @staticmethod
     def update(
@@ -286,18 +290,20 @@ class NAdam(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        step = advance(state)
-        tensors = ensure(state, param, "exp_avg", "exp_avg_sq")
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        return ensure(state, param, "exp_avg", "exp_avg_sq")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        step = advance(counters)
         scalars = _shared_scalars(group, step)
         beta1, decay = group["betas"][0], group["momentum_decay"]
         now = beta1 * (1.0 - 0.5 * 0.96 ** (step * decay))
         following = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
-        product = float(state.get("mu_product", 1.0)) * now
-        state["mu_product"] = product
+        product = float(counters.get("mu_product", 1.0)) * now
+        counters["mu_product"] = product
         scalars["gradient_step"] = group["lr"] * (1.0 - now) / (1.0 - product)
         scalars["mean_step"] = group["lr"] * following / (1.0 - product * following)
-        return Prepared(tensors, scalars, _shared_options(group))
+        return Numbers(scalars, _shared_options(group))
 
     @staticmethod
     def update(
@@ -355,9 +361,11 @@ class RAdam(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        step = advance(state)
-        tensors = ensure(state, param, "exp_avg", "exp_avg_sq")
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        return ensure(state, param, "exp_avg", "exp_avg_sq")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        step = advance(counters)
         scalars = _shared_scalars(group, step)
         beta2 = group["betas"][1]
         limit = 2.0 / (1.0 - beta2) - 1.0
@@ -370,7 +378,7 @@ class RAdam(Optimizer):
             ratio = (length - 4.0) * (length - 2.0) * limit
             ratio /= (limit - 4.0) * (limit - 2.0) * length
             scalars["rectified"] = math.sqrt(scalars["correction2"] * ratio)
-        return Prepared(tensors, scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(

@@ -9,9 +9,9 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.optim.optimizer import (
     Group,
+    Numbers,
     Optimizer,
     ParamsLike,
-    Prepared,
     Updated,
     advance,
     check_betas,
@@ -73,13 +73,16 @@ class RMSprop(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        advance(state)
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         names = ["square_avg"]
         if group["momentum"] > 0:
             names.append("momentum_buffer")
         if group["centered"]:
             names.append("grad_avg")
+        return ensure(state, param, *names)
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        advance(counters)
         scalars = {
             "lr": group["lr"],
             "alpha": group["alpha"],
@@ -89,7 +92,7 @@ class RMSprop(Optimizer):
             "weight_decay": group["weight_decay"],
         }
         options = {"maximize": group["maximize"], "has_decay": group["weight_decay"] != 0}
-        return Prepared(ensure(state, param, *names), scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(
@@ -165,17 +168,20 @@ class Adagrad(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        step = advance(state)
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         if "sum" not in state:
             state["sum"] = fn.full_like(param, group["initial_accumulator_value"])
+        return {"sum": state["sum"]}
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        step = advance(counters)
         scalars = {
             "step_size": group["lr"] / (1.0 + (step - 1) * group["lr_decay"]),
             "eps": group["eps"],
             "weight_decay": group["weight_decay"],
         }
         options = {"maximize": group["maximize"], "has_decay": group["weight_decay"] != 0}
-        return Prepared({"sum": state["sum"]}, scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(
@@ -237,8 +243,11 @@ class Adadelta(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        advance(state)
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        return ensure(state, param, "square_avg", "acc_delta")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        advance(counters)
         scalars = {
             "lr": group["lr"],
             "rho": group["rho"],
@@ -247,7 +256,7 @@ class Adadelta(Optimizer):
             "weight_decay": group["weight_decay"],
         }
         options = {"maximize": group["maximize"], "has_decay": group["weight_decay"] != 0}
-        return Prepared(ensure(state, param, "square_avg", "acc_delta"), scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(
@@ -295,7 +304,10 @@ class Lion(Optimizer):
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        return ensure(state, param, "exp_avg")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         beta1, beta2 = group["betas"]
         scalars = {
             "lr": group["lr"],
@@ -304,7 +316,7 @@ class Lion(Optimizer):
             "keep": 1.0 - group["lr"] * group["weight_decay"],
         }
         options = {"maximize": group["maximize"], "shrinks": group["weight_decay"] != 0}
-        return Prepared(ensure(state, param, "exp_avg"), scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(

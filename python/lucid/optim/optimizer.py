@@ -1,7 +1,8 @@
 """Optimizer: parameter groups, state and the loop over parameters.
 
 A subclass says what one update computes as a pure function of tensors and numbers (``update``),
-and which numbers belong to it at this step (``_prepare``); the loop here puts the results back.
+which tensors a parameter's state has (``_tensors``), and which numbers belong to a step
+(``_numbers``). All parameters are updated by one executable; ``lucid.optim.update`` traces it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.autograd import enable_grad, no_grad
 from lucid.nn.parameter import clear_grad
+from lucid.optim.update import Updates
 
 ParamsLike = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Group = dict[str, Any]
 
 
-class Prepared(NamedTuple):
-    """What one parameter's update takes besides the parameter and its gradient."""
+class Numbers(NamedTuple):
+    """What an update takes besides tensors."""
 
-    #: State tensors by name, in the order in which they are saved.
-    tensors: dict[str, Tensor]
     #: Numbers that may change from step to step, computed on the host in double precision.
     scalars: dict[str, float]
     #: Choices that select another arithmetic (flags, terms left out); rarely change.
@@ -57,6 +57,7 @@ class Optimizer:
                 "put it into a list"
             )
         self.defaults = defaults
+        self._updates = Updates(self)
         self.state = defaultdict(dict)
         self.param_groups = []
         entries = list(params)
@@ -122,9 +123,13 @@ class Optimizer:
 
     # ------------------------------------------------------------ the update
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
-        """Advance the step count in ``state`` and gather what ``update`` takes."""
-        raise _C.UnsupportedError(f"{type(self).__name__}: _prepare is not defined")
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
+        """The state tensors that ``update`` takes, made in ``state`` where they are new."""
+        raise _C.UnsupportedError(f"{type(self).__name__}: _tensors is not defined")
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        """Advance the counts of a parameter's state and compute the numbers of this step."""
+        raise _C.UnsupportedError(f"{type(self).__name__}: _numbers is not defined")
 
     @staticmethod
     def update(
@@ -138,7 +143,10 @@ class Optimizer:
         raise _C.UnsupportedError("optimizer: update is not defined; a subclass gives it")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient.
+        """Update every parameter that has a gradient, all in one executable.
+
+        Groups with ``foreach=False`` are updated one operation at a time, with the same results
+        bit for bit. After an error nothing is updated.
 
         Args:
             closure: computes the loss anew and calls ``backward``; run first if given.
@@ -150,18 +158,24 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
+            together: list[tuple[Tensor, Group]] = []
             for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
+                found = [(param, group) for param in group["params"] if param.grad is not None]
+                if group.get("foreach") is False or _C.is_tracing():
+                    for param, _ in found:
                         self._update_one(param, group)
+                else:
+                    together += found
+            self._updates.run(together)
         return loss
 
     def _update_one(self, param: Tensor, group: Group) -> None:
         state = self.state[param]
-        prepared = self._prepare(param, group, state)
+        tensors = self._tensors(param, group, state)
+        numbers = self._numbers(group, state)
         gradient = param.grad
         assert gradient is not None
-        value, tensors = self.update(param, gradient, *prepared)
+        value, tensors = self.update(param, gradient, tensors, *numbers)
         param.assign_(value)
         for name, tensor in tensors.items():
             known = state.get(name)
@@ -278,10 +292,10 @@ def ensure(state: dict[str, Any], param: Tensor, *names: str) -> dict[str, Tenso
     return {name: state[name] for name in names}
 
 
-def advance(state: dict[str, Any]) -> int:
+def advance(counters: dict[str, Any]) -> int:
     """Count one step; returns the count, 1 at the first."""
-    state["step"] = int(state.get("step", 0)) + 1
-    step: int = state["step"]
+    step = int(counters.get("step", 0)) + 1
+    counters["step"] = step
     return step
 
 

@@ -9,9 +9,9 @@ from lucid import _C
 from lucid._C import Tensor
 from lucid.optim.optimizer import (
     Group,
+    Numbers,
     Optimizer,
     ParamsLike,
-    Prepared,
     Updated,
     decayed_gradient,
     refuse_differentiable,
@@ -68,9 +68,11 @@ class SGD(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _prepare(self, param: Tensor, group: Group, state: dict[str, Any]) -> Prepared:
+    def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         known = state.get("momentum_buffer")
-        tensors = {} if known is None else {"momentum_buffer": known}
+        return {} if known is None else {"momentum_buffer": known}
+
+    def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         scalars = {
             "lr": group["lr"],
             "momentum": group["momentum"],
@@ -84,7 +86,7 @@ class SGD(Optimizer):
             "has_dampening": group["dampening"] != 0,
             "nesterov": group["nesterov"],
         }
-        return Prepared(tensors, scalars, options)
+        return Numbers(scalars, options)
 
     @staticmethod
     def update(

@@ -7,7 +7,7 @@ from typing import Any
 
 import lucid
 import numpy
-from lucid import autograd, nn
+from lucid import _C, autograd, nn
 from lucid.compile import make_step
 
 from .case import ErrorCase, f32, leaf
@@ -25,6 +25,16 @@ def traced(inside: Callable[[Any], Any]) -> None:
         return y.sum()
 
     make_step(nn.Linear(2, 2), loss, fallback="error")(f32(3, 2))
+
+
+def loop_over_rows() -> None:
+    """A trace with a bound on its operations."""
+    recorder = _C.Recorder("compile")
+    try:
+        recorder.limit_nodes(0)
+        recorder.argument(f32(2)).exp()
+    finally:
+        recorder.cancel()
 
 
 class Carried(Exception):
@@ -145,6 +155,21 @@ CASES = [
             "make_step: a compiled step was called inside the trace of another; call its "
             "model instead"
         ),
+    ),
+    ErrorCase(
+        "traced: loop over the first axis",
+        loop_over_rows,
+        lucid.TraceError,
+        (
+            "compile: the number of operations grows with the size of the first axis; replace "
+            "the loop over it by operations on whole tensors"
+        ),
+    ),
+    ErrorCase(
+        "traced: recorder in step",
+        lambda: traced(lambda y: _C.Recorder("compile")),
+        lucid.TraceError,
+        ("compile: compiled inside the trace of another step; call what it compiles instead"),
     ),
     ErrorCase(
         "traced: grad of several",

@@ -36,6 +36,10 @@ class Plain(optim.Optimizer):
     """Defines nothing."""
 
 
+class Counts(optim.Optimizer):
+    """Defines nothing."""
+
+
 def plain_step() -> None:
     parameter = leaf(2)
     parameter.grad = f32(2)
@@ -541,10 +545,16 @@ CASES = [
         "BatchSampler: batch_size must be a positive integer: got 0",
     ),
     ErrorCase(
-        "optimizer: no _prepare",
+        "optimizer: no _tensors",
         lambda: plain_step(),
         lucid.UnsupportedError,
-        "Plain: _prepare is not defined",
+        "Plain: _tensors is not defined",
+    ),
+    ErrorCase(
+        "optimizer: no _numbers",
+        lambda: Counts([leaf(2)], {})._numbers({}, {}),
+        lucid.UnsupportedError,
+        "Counts: _numbers is not defined",
     ),
     ErrorCase(
         "optimizer: no update function",

@@ -79,14 +79,22 @@ def clip_grad_norm_(
         total = get_total_norm(gradients, norm_type, error_if_nonfinite)
         if not gradients:
             return total
-        # PyTorch's 1e-6 keeps the factor finite for gradients of zero.
-        factor = fn.clamp(float(max_norm) / (total + 1e-6), max=1.0)
-        for gradient in gradients:
-            local = factor if factor.device == gradient.device else factor.to(gradient.device)
-            if local.dtype != gradient.dtype:
-                local = local.to(gradient.dtype)
-            gradient.assign_(gradient * local)
+        for gradient, value in zip(gradients, clipped(gradients, max_norm, total), strict=True):
+            gradient.assign_(value)
     return total
+
+
+def clipped(gradients: Iterable[Tensor], max_norm: float, total: Tensor) -> list[Tensor]:
+    """The gradients, whose joint norm is ``total``, scaled so that it is at most ``max_norm``."""
+    # PyTorch's 1e-6 keeps the factor finite for gradients of zero.
+    factor = fn.clamp(float(max_norm) / (total + 1e-6), max=1.0)
+    result = []
+    for gradient in gradients:
+        local = factor if factor.device == gradient.device else factor.to(gradient.device)
+        if local.dtype != gradient.dtype:
+            local = local.to(gradient.dtype)
+        result.append(gradient * local)
+    return result
 
 
 def clip_grad_value_(

@@ -1,0 +1,337 @@
+#include "compile/function.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "autodiff/autodiff.h"
+#include "passes/split.h"
+#include "runtime/process.h"
+#include "support/errors.h"
+
+namespace lucid::compile {
+namespace {
+
+using backends::BufferRef;
+using runtime::Gradients;
+using runtime::Value;
+
+constexpr uint32_t kNoSlot = ~0u;
+
+std::vector<BufferRef> run_executable(const Compiled& compiled, std::span<const BufferRef> inputs) {
+  std::vector<BufferRef> outputs = compiled.executable->run(inputs, nullptr);
+  runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
+  return outputs;
+}
+
+// Ties the gradients of a compiled function into the tape.
+class FunctionNode final : public runtime::GradNode {
+ public:
+  FunctionNode(std::shared_ptr<CompiledFunction> function, std::vector<runtime::Edge> next,
+               size_t num_outputs, CompiledFunction::Table table)
+      : GradNode(std::move(next)),
+        function_(std::move(function)),
+        num_outputs_(num_outputs),
+        table_(std::move(table)) {}
+
+  std::string name() const override { return "CompiledFunction_backward"; }
+  size_t num_outputs() const override { return num_outputs_; }
+
+  Gradients apply(const Gradients& grads, const runtime::BackwardMode& mode) override {
+    if (is_released_) runtime::fail_released();
+    if (mode.create_graph) {
+      throw Error(ErrorKind::kAutograd,
+                  "backward: the gradients of a compiled function have no history, so create_graph "
+                  "cannot go through it; use the function that was compiled");
+    }
+    return function_->backward(table_, grads);
+  }
+
+  void release() override {
+    table_.clear();
+    is_released_ = true;
+  }
+
+ private:
+  std::shared_ptr<CompiledFunction> function_;
+  size_t num_outputs_;
+  CompiledFunction::Table table_;
+  bool is_released_ = false;
+};
+
+}  // namespace
+
+/// The trace with the backward of some results appended.
+struct CompiledFunction::Differentiated {
+  ir::Graph graph;
+  ir::Grads gradients;  ///< of all targets
+};
+
+std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, bool with_gradients,
+                                                         Device device) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  std::shared_ptr<CompiledFunction> made(new CompiledFunction(device));  // NOLINT: private
+  made->graph_ = trace.graph;
+  made->results_ = trace.results;
+  std::vector<ir::ValueId> finals = trace.results;
+  for (const runtime::StateWrite& write : trace.writes) finals.push_back(write.value);
+  std::vector<ir::ValueId> kept;
+  std::optional<Differentiated> found;
+  if (with_gradients) made->find_roots(trace);
+  if (!made->roots_.empty()) {
+    found = made->differentiate(Mask(made->roots_.size(), true));
+    made->note_targets(trace, found->graph, found->gradients);
+    const auto note = [&](ir::ValueId value) {
+      const int node = found->graph.producer(value);
+      const bool is_forward = index(value) < trace.graph.num_values() && node >= 0;
+      if (is_forward) kept.push_back(value);
+    };
+    for (size_t i = trace.graph.nodes().size(); i < found->graph.nodes().size(); ++i) {
+      for (const auto& input : found->graph.nodes()[i].inputs) {
+        if (input) note(*input);
+      }
+    }
+    for (const auto& gradient : found->gradients) {
+      if (gradient) note(*gradient);
+    }
+  }
+  made->describe(trace);
+  made->compile_forward(finals, kept);
+  if (found) {
+    const BackwardRef backward = made->compile_backward(*found);
+    made->backwards_.emplace(Mask(made->roots_.size(), true), backward);
+  }
+  made->measure(kept);
+  made->timing_.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return made;
+}
+
+void CompiledFunction::find_roots(const runtime::Trace& trace) {
+  if (trace.targets.empty()) return;
+  for (size_t i = 0; i < trace.results.size(); ++i) {
+    const bool is_floating_result = is_floating(graph_.type(trace.results[i]).dtype);
+    if (trace.result_tracks[i] && is_floating_result) roots_.push_back(i);
+  }
+  for (const runtime::GradTarget& target : trace.targets) all_targets_.push_back(target.value);
+}
+
+CompiledFunction::Differentiated CompiledFunction::differentiate(const Mask& mask) const {
+  Differentiated result{.graph = graph_, .gradients = {}};
+  std::vector<ir::ValueId> roots;
+  std::vector<ir::ValueId> seeds;
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    if (!mask[i]) continue;
+    roots.push_back(results_[roots_[i]]);
+    seeds.push_back(result.graph.add_input(ir::Role::kSeed, graph_.type(roots.back())));
+  }
+  result.gradients = autodiff::differentiate(result.graph, roots, seeds, all_targets_);
+  std::vector<ir::ValueId> outputs;
+  for (const auto& gradient : result.gradients) {
+    if (gradient) outputs.push_back(*gradient);
+  }
+  std::ranges::sort(outputs);
+  outputs.erase(std::ranges::unique(outputs).begin(), outputs.end());
+  result.graph.set_outputs(std::move(outputs));
+  ir::verify(result.graph, "autodiff");
+  return result;
+}
+
+// The forward returns each value once; a value that is an input of the graph is read there.
+void CompiledFunction::compile_forward(const std::vector<ir::ValueId>& finals,
+                                       const std::vector<ir::ValueId>& kept) {
+  slot_of_value_.assign(graph_.num_values(), kNoSlot);
+  uint32_t num_slots = 0;
+  for (const ir::Input& input : graph_.inputs()) slot_of_value_[index(input.value)] = num_slots++;
+  is_kept_.assign(num_slots, true);
+  std::vector<ir::ValueId> outputs;
+  const auto add = [&](ir::ValueId value, bool is_kept) {
+    uint32_t& slot = slot_of_value_[index(value)];
+    if (slot == kNoSlot) {
+      slot = num_slots++;
+      outputs.push_back(value);
+      is_kept_.push_back(is_kept);
+    }
+    if (is_kept) is_kept_[slot] = true;
+    return slot;
+  };
+  const size_t num_results = results_.size();
+  for (size_t i = 0; i < finals.size(); ++i) {
+    (i < num_results ? result_slots_ : write_slots_).push_back(add(finals[i], false));
+  }
+  for (const ir::ValueId value : kept) add(value, true);
+  ir::Graph forward = graph_;
+  forward.set_outputs(std::move(outputs));
+  ir::verify(forward, "trace");
+  forward_ = compile_graph(std::move(forward), device_);
+}
+
+bool CompiledFunction::finds_slots(const std::vector<ir::ValueId>& values,
+                                   std::vector<uint32_t>& slots) const {
+  slots.clear();
+  for (const ir::ValueId value : values) {
+    // A seed: they follow the values of the trace, and the slots of the table.
+    const bool is_seed = index(value) >= slot_of_value_.size();
+    const size_t slot = is_seed ? is_kept_.size() + (index(value) - slot_of_value_.size())
+                                : slot_of_value_[index(value)];
+    if (slot == kNoSlot || (!is_seed && !is_kept_[slot])) return false;
+    slots.push_back(static_cast<uint32_t>(slot));
+  }
+  return true;
+}
+
+CompiledFunction::BackwardRef CompiledFunction::compile_backward(
+    const Differentiated& found) const {
+  passes::Segmentation cut;
+  cut.num_segments = 2;
+  cut.num_forward_nodes = found.graph.nodes().size();
+  cut.segments.assign(found.graph.nodes().size(), 1);
+  std::fill_n(cut.segments.begin(), graph_.nodes().size(), 0);
+  passes::Piece piece = passes::split(found.graph, cut).back();
+  auto backward = std::make_shared<Backward>();
+  if (!finds_slots(piece.inputs, backward->inputs)) {
+    // The gradients of some results alone read what those of all do not: compute it again.
+    cut.num_segments = 1;
+    piece = passes::split(found.graph, cut).back();
+    finds_slots(piece.inputs, backward->inputs);
+  }
+  const std::vector<ir::ValueId>& made = piece.outputs;
+  for (const auto& gradient : found.gradients) {
+    Found& place = backward->gradients.emplace_back();
+    if (!gradient) continue;
+    const auto at = std::ranges::find(made, *gradient);
+    if (at != made.end()) {
+      place = {Found::In::kOutputs, static_cast<uint32_t>(at - made.begin())};
+    } else {
+      place = {Found::In::kTable, slot_of_value_[index(*gradient)]};
+    }
+  }
+  // Targets that no result depends on were not noted.
+  std::vector<Found> noted;
+  for (const runtime::GradTarget& target : targets_) {
+    const auto at = std::ranges::find(all_targets_, target.value);
+    noted.push_back(backward->gradients[static_cast<size_t>(at - all_targets_.begin())]);
+  }
+  backward->gradients = std::move(noted);
+  backward->compiled = compile_graph(std::move(piece.graph), device_);
+  return backward;
+}
+
+CompiledFunction::BackwardRef CompiledFunction::backward_for(const Mask& mask) {
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto known = backwards_.find(mask);
+    if (known != backwards_.end()) return known->second;
+  }
+  const BackwardRef made = compile_backward(differentiate(mask));
+  const std::scoped_lock lock(mutex_);
+  return backwards_.emplace(mask, made).first->second;
+}
+
+std::vector<TensorRef> CompiledFunction::run(const Call& call) {
+  Drawn drawn;
+  Table table;
+  std::vector<runtime::Edge> edges;
+  try {
+    table = gather(call, drawn);
+    edges = target_edges(call);
+    std::vector<BufferRef> outputs;
+    timed([&] { outputs = run_executable(*forward_, table); });
+    for (BufferRef& output : outputs) table.push_back(std::move(output));
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  std::vector<TensorRef> results;
+  for (size_t i = 0; i < result_slots_.size(); ++i) {
+    Value value{.type = result_types_[i], .device = device_, .buffer = table[result_slots_[i]]};
+    results.push_back(runtime::make_tensor(std::move(value)));
+  }
+  std::vector<BufferRef> written;
+  for (const uint32_t slot : write_slots_) written.push_back(table[slot]);
+  if (!targets_.empty()) {
+    for (size_t slot = 0; slot < table.size(); ++slot) {
+      if (!is_kept_[slot]) table[slot].reset();
+    }
+    auto self = std::static_pointer_cast<CompiledFunction>(shared_from_this());
+    const auto node = std::make_shared<FunctionNode>(std::move(self), std::move(edges),
+                                                     roots_.size(), std::move(table));
+    for (size_t i = 0; i < roots_.size(); ++i) {
+      results[roots_[i]]->set_history({node, static_cast<uint32_t>(i)});
+    }
+  }
+  write_state(call, std::move(written));
+  return results;
+}
+
+Gradients CompiledFunction::backward(const Table& table, const Gradients& grads) {
+  Mask mask;
+  std::vector<BufferRef> seeds;
+  for (const auto& grad : grads) {
+    mask.push_back(grad.has_value());
+    if (grad) seeds.push_back(grad->value.buffer);
+  }
+  const BackwardRef backward = backward_for(mask);
+  std::vector<BufferRef> inputs;
+  for (const uint32_t slot : backward->inputs) {
+    inputs.push_back(slot < table.size() ? table[slot] : seeds[slot - table.size()]);
+  }
+  std::vector<BufferRef> outputs;
+  timed([&] { outputs = run_executable(*backward->compiled, inputs); });
+  Gradients result(targets_.size());
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const Found found = backward->gradients[i];
+    if (found.in == Found::In::kNowhere) continue;
+    Value& value = result[i].emplace().value;
+    value.type = gradient_types_[i];
+    value.device = device_;
+    value.buffer = found.in == Found::In::kOutputs ? outputs[found.place] : table[found.place];
+  }
+  return result;
+}
+
+void CompiledFunction::probe(const Call& call) {
+  Drawn drawn;
+  try {
+    const Table table = gather(call, drawn);
+    timed([&] { run_executable(*forward_, table); });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
+}
+
+void CompiledFunction::measure(const std::vector<ir::ValueId>& kept) {
+  int64_t kept_bytes = 0;
+  std::vector<bool> is_counted(is_kept_.size(), false);
+  for (const ir::ValueId value : kept) {
+    const uint32_t slot = slot_of_value_[index(value)];
+    if (!is_counted[slot]) kept_bytes += graph_.type(value).size_bytes();
+    is_counted[slot] = true;
+  }
+  for (const ir::ValueType& type : result_types_) memory_.outputs += type.size_bytes();
+  for (const ir::ValueType& type : gradient_types_) memory_.outputs += type.size_bytes();
+  int64_t arena = forward_->executable->memory().arena_peak;
+  for (const auto& [mask, backward] : backwards_) {
+    arena = std::max(arena, backward->compiled->executable->memory().arena_peak);
+  }
+  memory_.arena_peak = arena + kept_bytes;
+}
+
+std::string CompiledFunction::graph_text() const {
+  std::string text = ir::to_string(forward_->graph);
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [mask, backward] : backwards_) text += ir::to_string(backward->compiled->graph);
+  return text;
+}
+
+size_t CompiledFunction::num_nodes() const {
+  size_t count = forward_->graph.nodes().size();
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [mask, backward] : backwards_) count += backward->compiled->graph.nodes().size();
+  return count;
+}
+
+}  // namespace lucid::compile

@@ -1,0 +1,380 @@
+"""What every compiled callable shares: its signatures, the newest first, and their refusals."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from typing import Any
+
+from lucid import _C
+from lucid._C import Tensor
+from lucid.compile.signature import describe_tensor
+from lucid.compile.tracing import Subject, Traced, trace
+from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
+
+__all__ = ["Compiled", "Entry", "FallbackWarning", "RecompileWarning", "checked_fallback"]
+
+_FALLBACKS = ("warn", "error", "silent")
+_MAX_ENTRIES = 64
+_MANY_SIGNATURES = 8
+_MAX_LINES = 1000
+_LOOKS = 1000
+
+
+class FallbackWarning(UserWarning):
+    """A step could not be compiled and runs eagerly."""
+
+
+class RecompileWarning(UserWarning):
+    """A step was compiled for many signatures."""
+
+
+def checked_fallback(what: str, fallback: str | None) -> str:
+    """The choice that holds: the one given, else LUCID_FALLBACK, else "warn"."""
+    chosen = os.environ.get("LUCID_FALLBACK", "warn") if fallback is None else fallback
+    if chosen not in _FALLBACKS:
+        raise _C.UserError(
+            f"{what}: fallback must be one of {', '.join(_FALLBACKS)}: got {chosen!r}"
+        )
+    return chosen
+
+
+class Entry:
+    """One compiled signature. ``names`` is what messages call the arguments."""
+
+    def __init__(
+        self, names: list[str], structures: list[Structure], leaves: list[Tensor], traced: Traced
+    ) -> None:
+        self.names = names
+        self.structures = structures
+        self.is_flat = all(s.kind == "leaf" for s in structures)
+        self.traced = traced
+        self.fields = fields_of(names, structures, leaves)
+
+    def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
+        """The results in their structure; None for another signature."""
+        if not self.traced.signature.holds():
+            return None
+        if not self.is_flat:
+            leaves: list[Tensor] = []
+            if flatten_all(self.names, args, leaves) != self.structures:
+                return None
+            args = tuple(leaves)
+        result = self._entry(args).try_run(args, scalars)
+        if result is None or self.traced.output is None:
+            return result
+        results = iter(result if isinstance(result, tuple) else (result,))
+        return unflatten(self.traced.output, lambda: next(results))
+
+    def _entry(self, leaves: tuple[Tensor, ...]) -> _C.StepEntry:
+        return self.traced.entry
+
+    def rebind(
+        self, names: list[str], structures: list[Structure], leaves: list[Tensor]
+    ) -> str | None:
+        """Fetch the captured tensors anew; the name of what differs if the entry does not fit."""
+        found = None
+        for _ in range(_LOOKS):
+            version = _C.module_version()
+            found = self._rebind(names, structures, leaves)
+            if found is not None or _C.module_version() == version:
+                break  # else another thread has changed a module meanwhile
+        return found
+
+    def _rebind(
+        self, names: list[str], structures: list[Structure], leaves: list[Tensor]
+    ) -> str | None:
+        entry = self._entry(tuple(leaves))
+        if structures != self.structures or not entry.accepts(leaves):
+            fields = fields_of(names, structures, leaves)
+            differing = [k for k, v in fields.items() if self.fields.get(k, Entry) != v]
+            return next(iter(differing), "arguments")
+        found = self.traced.signature.difference()
+        if found is not None:
+            return found
+        captures = self.traced.signature.captures()
+        if captures is None:
+            return "way in which tensors are tied"
+        if not entry.rebind(captures):
+            return self.traced.signature.tensor_difference(captures)
+        self.traced.signature.refresh()
+        return None
+
+
+class _Refusal:
+    """A signature that cannot be compiled."""
+
+    def __init__(self, key: Any, reason: str) -> None:
+        self.key = key
+        self.reason = reason
+
+
+def fields_of(
+    names: list[str], structures: list[Structure], leaves: list[Tensor]
+) -> dict[str, Any]:
+    """What a signature fixes of the arguments and of the process, by how messages call it."""
+    fields: dict[str, Any] = {
+        "grad mode": _C.is_grad_enabled(),
+        "default dtype": _C.get_default_dtype(),
+        "number of arguments": len(structures),
+    }
+    leaf_labels = []
+    for what, structure in zip(names, structures, strict=True):
+        kind = "value" if structure.kind == "static" else "structure"
+        fields[f"{kind} of {what}"] = structure
+        leaf_labels += leaf_names(structure, what)
+    for i, (name, leaf) in enumerate(zip(leaf_labels, leaves, strict=True)):
+        for field, value in describe_tensor(leaf).items():
+            fields[f"{field} of {name}"] = value
+        same = [other for other in range(i) if leaves[other]._cell_id == leaf._cell_id]
+        fields[f"way in which {name} shares another argument's memory"] = same[:1]
+    return fields
+
+
+def flatten_all(names: list[str], args: tuple[Any, ...], leaves: list[Tensor]) -> list[Structure]:
+    """Append the tensors of all arguments to ``leaves``; returns the arguments' structures."""
+    if len(names) != len(args):
+        return []
+    return [flatten(value, name, leaves) for value, name in zip(args, names, strict=True)]
+
+
+class Compiled:
+    """Base of the compiled callables: looks a call's signature up, or traces and compiles it.
+
+    A subclass gives ``_subject`` (what is traced for a signature) and ``_run_eagerly``.
+    """
+
+    _what = "make_step"
+
+    def __init__(self, fallback: str) -> None:
+        self._fallback = fallback
+        self._entries: list[Entry] = []
+        self._refusals: list[_Refusal] = []
+        self._history: deque[str] = deque(maxlen=_MAX_LINES)
+        self._lock = threading.RLock()
+        self._hits = 0
+        self._misses = 0
+
+    # ------------------------------------------------------------ what a subclass says
+
+    def _subject(self, structures: list[Structure], leaves: list[Tensor]) -> Subject:
+        """What is traced for these arguments."""
+        raise NotImplementedError
+
+    def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
+        """The same without compiling."""
+        raise NotImplementedError
+
+    def _names(self, args: tuple[Any, ...]) -> list[str]:
+        """What messages call the arguments."""
+        return [f"argument {i}" for i in range(len(args))]
+
+    def _checked(
+        self, names: list[str], args: tuple[Any, ...], leaves: list[Tensor]
+    ) -> list[Structure]:
+        """The structures of good arguments; raises for others."""
+        structures = flatten_all(names, args, leaves)
+        self._check_devices(leaves)
+        return structures
+
+    def _check_devices(self, leaves: list[Tensor]) -> None:
+        devices = {t.device.type for t in leaves}
+        if len(devices) > 1:
+            raise _C.DeviceError(
+                f"{self._what}: tensors on several devices: {', '.join(sorted(devices))}; "
+                "move model and inputs to one with .to()"
+            )
+
+    def _make(self, names: list[str], structures: list[Structure], leaves: list[Tensor]) -> Entry:
+        """Trace and compile one signature."""
+        return Entry(names, structures, leaves, self._trace(structures, leaves))
+
+    def _trace(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+        return trace(self._subject(structures, leaves), structures, leaves)
+
+    def _run(
+        self,
+        entry: Entry,
+        args: tuple[Any, ...],
+        structures: list[Structure],
+        leaves: list[Tensor],
+    ) -> Any:
+        """Run an entry that fits: again if another thread has changed a module just now."""
+        for _ in range(_LOOKS):
+            result = entry.try_run(args)
+            if result is not None or entry.rebind(entry.names, structures, leaves) is not None:
+                return result
+        return None
+
+    # ------------------------------------------------------------ calls
+
+    def __call__(self, *args: Any) -> Any:
+        entries = self._entries
+        if entries:
+            result = entries[0].try_run(args)
+            if result is not None:
+                self._hits += 1
+                return result
+        return self._slow(args)
+
+    def _slow(self, args: tuple[Any, ...]) -> Any:
+        """A call that the newest signature does not fit."""
+        self._check_outside()
+        leaves: list[Tensor] = []
+        names = self._names(args)
+        structures = self._checked(names, args, leaves)
+        with self._lock:
+            differences = []
+            for entry in self._entries:
+                found = entry.rebind(names, structures, leaves)
+                if found is not None:
+                    differences.append(found)
+                    continue
+                result = self._run(entry, args, structures, leaves)
+                if result is not None:
+                    self._hits += 1
+                    self._to_front(entry)
+                    return result
+            key = (fields_of(names, structures, leaves), _C.module_version())
+            if not any(r.key == key for r in self._refusals):
+                made = self._compile(names, structures, leaves)
+                if made is not None:
+                    result = self._run(made, args, structures, leaves)
+                    if result is None:
+                        raise _C.InternalError(
+                            f"{self._what}: a fresh executable refused its own call"
+                        )
+                    self._keep(made, leaves, differences)
+                    return result
+        return self._run_eagerly(args)
+
+    def _check_outside(self) -> None:
+        if _C.is_tracing():
+            raise _C.TraceError(
+                f"{self._what}: a compiled step was called inside the trace of another; call its "
+                "model instead"
+            )
+
+    def _compile(
+        self, names: list[str], structures: list[Structure], leaves: list[Tensor]
+    ) -> Entry | None:
+        """Trace and compile; None where the signature falls back to eager."""
+        try:
+            return self._make(names, structures, leaves)
+        except (_C.TraceError, _C.UnsupportedError) as error:
+            if self._fallback == "error":
+                raise
+            self._refuse(names, structures, leaves, error)
+            return None
+
+    def compile(self, *args: Any) -> None:
+        """Compile for these arguments without running: ``memory()`` is known then."""
+        leaves: list[Tensor] = []
+        names = self._names(args)
+        structures = self._checked(names, args, leaves)
+        with self._lock:
+            made = self._compile(names, structures, leaves)
+            if made is not None:
+                self._keep(made, leaves, [])
+
+    def _keep(self, entry: Entry, leaves: list[Tensor], differences: list[str]) -> None:
+        """Keep an entry whose first run has succeeded."""
+        self._misses += 1
+        because = f", because of another {differences[0]}" if differences else ""
+        self._history.append(
+            f"signature {self._misses}: {_describe(leaves)}, compiled "
+            f"{entry.traced.entry.num_nodes} operations{because}"
+        )
+        self._to_front(entry)
+        if self._misses == _MANY_SIGNATURES:
+            warnings.warn(
+                f"{self._what}: {self._misses} signatures have been compiled, the last one because "
+                f"of another {differences[0] if differences else 'argument'}; for a number that "
+                "changes at each step pass a 0-d tensor, for lengths that vary pad to a few sizes; "
+                "explain() lists them all",
+                RecompileWarning,
+                stacklevel=5,
+            )
+
+    def _to_front(self, entry: Entry) -> None:
+        rest = [e for e in self._entries if e is not entry]
+        self._entries = [entry, *rest][:_MAX_ENTRIES]
+
+    def _refuse(
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        error: Exception,
+    ) -> None:
+        reason = str(error)
+        key = (fields_of(names, structures, leaves), _C.module_version())
+        self._refusals = [_Refusal(key, reason), *self._refusals][:_MAX_ENTRIES]
+        self._history.append(f"{_describe(leaves)}: runs eagerly: {reason}")
+        if self._fallback == "warn":
+            warnings.warn(
+                f"{self._what}: this step runs eagerly: {reason}\n"
+                'pass fallback="error" to raise instead, or "silent" to be told nothing',
+                FallbackWarning,
+                stacklevel=5,
+            )
+
+    # ------------------------------------------------------------ what can be asked
+
+    @property
+    def eager_only(self) -> bool:
+        """True if every signature met so far was refused and runs eagerly."""
+        return bool(self._refusals) and not self._entries
+
+    @property
+    def cache(self) -> tuple[Any, ...]:
+        """The compiled signatures, most recently used first."""
+        return tuple(entry.traced.entry for entry in self._entries)
+
+    def cache_info(self) -> dict[str, int]:
+        """Counts of this callable: ``entries``, ``hits``, ``misses``, ``max_entries``."""
+        return {
+            "entries": len(self._entries),
+            "hits": self._hits,
+            "misses": self._misses,
+            "max_entries": _MAX_ENTRIES,
+        }
+
+    def clear_cache(self) -> None:
+        """Forget all signatures; losses that are still alive keep what they need."""
+        with self._lock:
+            self._entries = []
+            self._refusals = []
+
+    def explain(self) -> str:
+        """One line a signature: what was compiled and why, or why it runs eagerly. Oldest first."""
+        if not self._history:
+            return "nothing has been compiled yet: call it once"
+        return "\n".join(self._history)
+
+    def timing(self) -> dict[str, float]:
+        """Seconds of compiling and of runs of the current signature, and its number of runs."""
+        return self._current("timing").timing()
+
+    def memory(self) -> dict[str, Any]:
+        """Exact bytes of the current signature, known before the first run.
+
+        Returns: ``parameters``, ``inputs``, ``outputs``, ``arena_peak`` (arenas, and values kept
+            between executables, at the worst moment), and ``segments``: the same for each segment.
+        """
+        return self._current("memory").memory()
+
+    def graph_dump(self) -> str:
+        """The compiled graph of the current signature as text, one line an operation."""
+        return self._current("graph_dump").graph_text()
+
+    def _current(self, what: str) -> _C.StepEntry:
+        if self._entries:
+            return self._entries[0].traced.entry
+        raise _C.UserError(f"{what}: nothing has been compiled yet: call it once")
+
+
+def _describe(leaves: list[Tensor]) -> str:
+    return "(" + ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in leaves) + ")"

@@ -1,0 +1,481 @@
+"""fused_step: forward, backward and update of a training step in one executable."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+from lucid import _C, autograd
+from lucid import functions as fn
+from lucid._C import Tensor
+from lucid.autograd import no_grad
+from lucid.compile.entries import Compiled, Entry, checked_fallback
+from lucid.compile.loss import check_output, split_result
+from lucid.compile.reach import Place
+from lucid.compile.tracing import Subject, Traced
+from lucid.compile.tree import LEAF, Structure, flatten, unflatten
+from lucid.nn.modules.module import Module
+from lucid.nn.utils.clip import clip_grad_norm_, clipped, get_total_norm
+from lucid.optim.optimizer import Group, Optimizer
+from lucid.optim.update import Plan
+
+if TYPE_CHECKING:
+    from lucid.amp import GradScaler
+
+__all__ = ["FusedStep", "compile_optimizer", "fused_step"]
+
+
+class _FusedEntry(Entry):
+    """One signature of a fused step, with the plan of its update."""
+
+    def __init__(
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        traced: Traced,
+        step: FusedStep,
+        plan: Plan,
+    ) -> None:
+        super().__init__(names, structures, leaves, traced)
+        self._step = step
+        self._groups = [(g, list(g["params"])) for g in step._optimizer.param_groups]
+        self.plan = plan
+        self.is_spent = False
+
+    def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
+        if self.difference() is not None:
+            return None
+        numbers = self.plan.scalars()
+        if numbers is None:
+            return None
+        if self._step._scaler is not None:
+            numbers = (*self._step.scaling(), *numbers)
+        result = super().try_run(args, numbers)
+        if result is None:
+            return None
+        if isinstance(result, Tensor):
+            self.plan.commit(())
+            return result
+        results, aux, skipped, created = result
+        if not self._step.report(skipped):
+            self.plan.commit(created)
+            self.is_spent = self.plan.makes_state
+        return (results, aux) if self._step.has_aux else results
+
+    def difference(self) -> str | None:
+        """What of the optimizer is no longer as the plan has it, or None."""
+        groups = self._step._optimizer.param_groups
+        if len(groups) != len(self._groups):
+            return "list of the optimizer's groups"
+        for group, (known, params) in zip(groups, self._groups, strict=True):
+            now = group["params"]
+            same = group is known and len(now) == len(params) and all(map(is_, now, params))
+            if not same:
+                return "list of the optimizer's parameters"
+        if self.is_spent or not self.plan.stands():
+            return "state of the optimizer"
+        return None
+
+    def _rebind(
+        self, names: list[str], structures: list[Structure], leaves: list[Tensor]
+    ) -> str | None:
+        found = self.difference()
+        if found is None and self.plan.scalars() is None:
+            found = "option of the optimizer"
+        return found or super()._rebind(names, structures, leaves)
+
+
+class FusedStep(Compiled):
+    """A training step with its update in one executable; made by :func:`fused_step`.
+
+    Calling it as ``step(x, *extra_inputs)`` updates parameters and optimizer state and returns
+    the loss, without history; with ``has_aux`` it is ``(loss, aux)``. ``grad`` of the parameters
+    is neither read nor written. After an error parameters, optimizer state, buffers, generators
+    and the scaler are as before the call.
+    """
+
+    _what = "fused_step"
+
+    def __init__(
+        self,
+        model: Module,
+        loss_fn: Callable[..., Any],
+        optimizer: Optimizer,
+        fallback: str,
+        has_aux: bool,
+        clip_norm: float | None,
+        accumulate: int,
+        scaler: GradScaler | None,
+    ) -> None:
+        super().__init__(fallback)
+        self.has_aux = has_aux
+        self.clip_norm = clip_norm
+        self.accumulate = accumulate
+        self._model = model
+        self._loss_fn = loss_fn
+        self._optimizer = optimizer
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+
+    def pairs(self) -> list[tuple[Tensor, Group]]:
+        """The optimizer's parameters that can have a gradient, with their groups."""
+        return [
+            (param, group)
+            for group in self._optimizer.param_groups
+            for param in group["params"]
+            if param.requires_grad
+        ]
+
+    def scaling(self) -> tuple[float, ...]:
+        """The numbers that a scaler adds to a run: the scale and its inverse."""
+        if self._scaler is None:
+            return ()
+        scale = self._scaler._scale_value()
+        return (scale, 1.0 / scale)
+
+    def report(self, skipped: Any) -> bool:
+        """Tell the scaler how a run went; True if the update was skipped."""
+        if self._scaler is None:
+            return False
+        is_skipped = bool(skipped.item())
+        self._scaler._report(self._optimizer, is_skipped)
+        return is_skipped
+
+    # ------------------------------------------------------------ calls
+
+    def _names(self, args: tuple[Any, ...]) -> list[str]:
+        return ["x", *(f"extra input {i}" for i in range(1, len(args)))][: len(args)]
+
+    def _checked(
+        self, names: list[str], args: tuple[Any, ...], leaves: list[Tensor]
+    ) -> list[Structure]:
+        if not args:
+            raise _C.ArgumentTypeError("fused_step: needs the model's input: step(x, *extra)")
+        if not _C.is_grad_enabled():
+            raise _C.UserError("fused_step: called under no_grad; call the model itself there")
+        structures = [flatten(a, name, leaves) for a, name in zip(args, names, strict=True)]
+        self._check_devices([*leaves, *self._model.parameters()])
+        for leaf in leaves:
+            if leaf.requires_grad:
+                raise _C.UserError(
+                    f"fused_step: an input of shape {leaf.shape} requires a gradient, which a "
+                    "fused step does not return; detach it, or use make_step"
+                )
+        if not self.pairs():
+            raise _C.UserError(
+                "fused_step: no parameter of the optimizer requires a gradient; there is nothing "
+                "to update"
+            )
+        self._micro_batches(list(args))
+        return structures
+
+    def _micro_batches(self, args: list[Any]) -> list[list[Any]]:
+        """The arguments of each micro-batch: tensors cut along their first axis."""
+        if self.accumulate == 1:
+            return [args]
+        leaves: list[Tensor] = []
+        structures = [flatten(a, "an argument", leaves) for a in args]
+        sizes = [leaf.shape[0] for leaf in leaves if leaf.ndim > 0]
+        if not sizes or sizes[0] % self.accumulate != 0:
+            raise _C.ShapeError(
+                f"fused_step: accumulate={self.accumulate} cuts the first axis into equal parts: "
+                f"got size {sizes[0] if sizes else 'none'}; choose a multiple"
+            )
+        size = sizes[0] // self.accumulate
+        result = []
+        for i in range(self.accumulate):
+            rows = slice(i * size, (i + 1) * size)
+            parts = iter([t[rows] if t.ndim > 0 and t.shape[0] == sizes[0] else t for t in leaves])
+            result.append([unflatten(s, lambda: next(parts)) for s in structures])  # noqa: B023
+        return result
+
+    def _loss_of(self, arguments: list[Any]) -> tuple[Tensor, Any]:
+        """The loss of one micro-batch, its share of the whole, and the auxiliary results."""
+        output = self._model(arguments[0])
+        check_output(output)
+        loss, aux = split_result(self._loss_fn(output, *arguments[1:]), self.has_aux)
+        return (loss if self.accumulate == 1 else loss / self.accumulate), aux
+
+    # ------------------------------------------------------------ compiled
+
+    def _make(self, names: list[str], structures: list[Structure], leaves: list[Tensor]) -> Entry:
+        recording = _Recording(self)
+        try:
+            traced = self._traced(recording, structures, leaves)
+        except BaseException:
+            if recording.plan is not None:
+                recording.plan.discard()
+            raise
+        assert recording.plan is not None
+        return _FusedEntry(names, structures, leaves, traced, self, recording.plan)
+
+    @staticmethod
+    def _traced(recording: _Recording, structures: list[Structure], leaves: list[Tensor]) -> Traced:
+        from lucid.compile.tracing import trace
+
+        return trace(recording.subject(), structures, leaves)
+
+    def _run(
+        self, entry: Entry, args: tuple[Any, ...], structures: list[Structure], leaves: list[Tensor]
+    ) -> Any:
+        assert isinstance(entry, _FusedEntry)
+        try:
+            return super()._run(entry, args, structures, leaves)
+        except BaseException:
+            if entry not in self._entries:
+                entry.plan.discard()
+            raise
+
+    def _keep(self, entry: Entry, leaves: list[Tensor], differences: list[str]) -> None:
+        super()._keep(entry, leaves, differences)
+        if isinstance(entry, _FusedEntry) and entry.is_spent:
+            self._entries.remove(entry)  # it made optimizer state, which is there now
+
+    # ------------------------------------------------------------ eager
+
+    def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
+        pairs = self.pairs()
+        with self._own_gradients(pairs):
+            total: Tensor | None = None
+            all_aux = []
+            for arguments in self._micro_batches(list(args)):
+                loss, aux = self._loss_of(arguments)
+                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                scaled.backward()
+                all_aux.append(aux)
+                total = loss.detach() if total is None else total + loss.detach()
+            if self._scaler is not None:
+                self._scaler.unscale_(self._optimizer)
+            if self.clip_norm is not None:
+                clip_grad_norm_([param for param, _ in pairs], self.clip_norm)
+            if self._scaler is None:
+                self._optimizer.step()
+            else:
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+        if not self.has_aux:
+            return total
+        return total, (all_aux[0] if self.accumulate == 1 else all_aux)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _own_gradients(pairs: list[tuple[Tensor, Group]]) -> Iterator[None]:
+        """Gradients of this step's own; those that were there are put back."""
+        before = [(param, param.grad) for param, _ in pairs]
+        for param, _ in before:
+            param.grad = None
+        try:
+            yield
+        finally:
+            for param, gradient in before:
+                param.grad = gradient
+
+
+class _Recording:
+    """Records a fused step: losses, gradients, clipping and the update."""
+
+    def __init__(self, step: FusedStep) -> None:
+        self._step = step
+        self.plan: Plan | None = None
+
+    def subject(self) -> Subject:
+        """What is traced."""
+        step = self._step
+
+        def compile_trace(
+            made: _C.Trace, leaves: list[Tensor], found: list[Tensor]
+        ) -> _C.StepEntry:
+            return _C.compile_function(made, leaves, found, False)
+
+        return Subject(
+            step._what,
+            (step._model, step._loss_fn),
+            self.record,
+            compile_trace,
+            places=self._places,
+        )
+
+    def _places(self) -> list[Place]:
+        """Where the tensors of the optimizer stand."""
+        assert self.plan is not None
+        places = [
+            Place(state, name, "item", f"optimizer state {name!r}")
+            for state, name in self.plan.places()
+        ]
+        for group in self._step._optimizer.param_groups:
+            params = group["params"]
+            places += [
+                Place(params, i, "item", f"parameter {i} of the optimizer")
+                for i, param in enumerate(params)
+                if param.requires_grad
+            ]
+        return places
+
+    def record(
+        self, recorder: _C.Recorder, arguments: list[Any]
+    ) -> tuple[list[Tensor], Structure | None]:
+        """The loss, auxiliary results, whether the update is skipped, and new optimizer state."""
+        step = self._step
+        pairs = step.pairs()
+        scaling: tuple[Tensor, ...] = ()
+        if step._scaler is not None:
+            scaling = (recorder.scalar(pairs[0][0]), recorder.scalar(pairs[0][0]))
+        total, all_aux, sums = self._gradients(arguments, pairs, scaling)
+        used = [i for i, gradient in enumerate(sums) if gradient is not None]
+        self._check_used(used)
+        recorder.pause()
+        try:
+            self.plan = Plan(step._optimizer, [pairs[i] for i in used])
+        finally:
+            recorder.resume()
+        gradients: list[Tensor] = [sums[i] for i in used]  # type: ignore[misc]
+        results: list[Tensor] = [total]
+        structures = [LEAF]
+        with no_grad():
+            skip = None
+            if scaling:
+                gradients = [gradient * scaling[1] for gradient in gradients]
+                skip = _any_nonfinite(gradients)
+            if step.clip_norm is not None:
+                norm = get_total_norm(gradients)
+                gradients = clipped(gradients, step.clip_norm, norm)
+            created = self.plan.record(gradients, self.plan.stand_ins(recorder), skip)
+        if not step.has_aux and skip is None and not created:
+            return results, None
+        aux = all_aux[0] if step.accumulate == 1 else all_aux
+        structures.append(flatten(aux, "aux", results))
+        structures.append(flatten(skip, "skip", results))
+        structures.append(flatten(created, "created", results))
+        return results, Structure("tuple", tuple, tuple(structures))
+
+    def _gradients(
+        self, arguments: list[Any], pairs: list[Any], scaling: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Any], list[Tensor | None]]:
+        """The loss, the auxiliary results and the sums of gradients of all micro-batches."""
+        params = [param for param, _ in pairs]
+        sums: list[Tensor | None] = [None] * len(params)
+        total: Tensor | None = None
+        all_aux = []
+        for part in self._step._micro_batches(arguments):
+            loss, aux = self._step._loss_of(part)
+            scaled = loss * scaling[0] if scaling else loss
+            found = autograd.grad(scaled, params, allow_unused=True)
+            with no_grad():
+                for i, gradient in enumerate(found):
+                    known = sums[i]
+                    if gradient is not None:
+                        gradient = gradient.detach()
+                        sums[i] = gradient if known is None else known + gradient
+                total = loss.detach() if total is None else total + loss.detach()
+            all_aux.append(aux)
+        assert total is not None
+        return total, all_aux, sums
+
+    def _check_used(self, used: list[int]) -> None:
+        if used:
+            return
+        raise _C.UserError(
+            "fused_step: the loss depends on no parameter of the optimizer; make the optimizer "
+            "from the parameters of the model that is trained"
+        )
+
+
+def _any_nonfinite(gradients: list[Tensor]) -> Tensor:
+    """() bool: is any element nan or infinite?"""
+    flags = [fn.logical_not(fn.all(fn.isfinite(gradient))) for gradient in gradients]
+    return fn.any(fn.stack(flags))
+
+
+def fused_step(
+    model: Module,
+    loss_fn: Callable[..., Any],
+    optimizer: Optimizer,
+    *,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    scaler: GradScaler | None = None,
+    has_aux: bool = False,
+    fallback: str | None = None,
+) -> FusedStep:
+    """Compile forward, loss, backward and the optimizer's update into one executable.
+
+    A call equals, bit for bit on cpu, ``(loss / accumulate).backward()`` for each micro-batch,
+    ``clip_grad_norm_``, ``optimizer.step()``. Learning rates and the other numbers of the
+    optimizer are read at each call, so schedulers compile nothing.
+
+    Args:
+        model: the module to train.
+        loss_fn: ``loss_fn(model(x), *extra_inputs)`` must return one floating element.
+        optimizer: an optimizer of this package; its parameter groups hold. Parameters without
+            gradient stay as they are.
+        clip_norm: bound on the joint 2-norm of all gradients, None for none.
+        accumulate: number of micro-batches that the first axis of the inputs is cut into; their
+            activations live one after another. Inputs of another first size are passed whole.
+        scaler: scales the loss; where a gradient is not finite, the update is skipped. A call
+            is also the scaler's ``step`` and ``update``.
+        has_aux: ``loss_fn`` returns ``(loss, aux)``, and so does the step; with ``accumulate``
+            ``aux`` is a list, one of each micro-batch.
+        fallback: what happens to a step that cannot be compiled: see :func:`make_step`.
+
+    Returns: ``step(x, *extra_inputs)``, which returns the loss (the mean of the micro-batches).
+    Raises: ArgumentTypeError for a model, loss_fn or optimizer of the wrong type; UserError for
+        an optimizer over other tensors than the model's, a bad clip_norm or accumulate;
+        UnsupportedError for an optimizer with a ``step`` of its own.
+    """
+    _check_model(model, loss_fn)
+    _check_optimizer("fused_step", optimizer)
+    if clip_norm is not None and not (_is_number(clip_norm) and clip_norm > 0):
+        raise _C.UserError(f"fused_step: clip_norm must be a positive number: got {clip_norm!r}")
+    if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
+        raise _C.UserError(f"fused_step: accumulate must be a positive integer: got {accumulate!r}")
+    chosen = checked_fallback("fused_step", fallback)
+    return FusedStep(model, loss_fn, optimizer, chosen, has_aux, clip_norm, accumulate, scaler)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_model(model: object, loss_fn: object) -> None:
+    if not isinstance(model, Module):
+        raise _C.ArgumentTypeError(
+            f"fused_step: model must be an nn.Module: got {type(model).__name__}"
+        )
+    if not callable(loss_fn):
+        raise _C.ArgumentTypeError(
+            f"fused_step: loss_fn must be callable: got {type(loss_fn).__name__}"
+        )
+
+
+def _check_optimizer(what: str, optimizer: object) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise _C.ArgumentTypeError(
+            f"{what}: optimizer must be a lucid.optim.Optimizer: got {type(optimizer).__name__}"
+        )
+    if type(optimizer).step is not Optimizer.step:
+        raise _C.UnsupportedError(
+            f"{what}: {type(optimizer).__name__} has a step of its own, which is not traced; "
+            "define _tensors, _numbers and update instead, or use make_step"
+        )
+
+
+def compile_optimizer(*args: Any, **options: Any) -> Any:
+    """Run an optimizer's update compiled, alone or in one executable with the step.
+
+    ``compile_optimizer(optimizer)`` returns the optimizer, whose ``step()`` updates all
+    parameters by one executable (optimizers of this package do so by themselves, but for groups
+    with ``foreach=False``). ``compile_optimizer(model, loss_fn, optimizer, **options)`` is
+    :func:`fused_step`.
+
+    Raises: ArgumentTypeError for something else than an optimizer, UnsupportedError for an
+        optimizer with a ``step`` of its own.
+    """
+    if len(args) != 1 or options:
+        return fused_step(*args, **options)
+    (optimizer,) = args
+    _check_optimizer("compile_optimizer", optimizer)
+    for group in optimizer.param_groups:
+        group["foreach"] = None
+    return optimizer

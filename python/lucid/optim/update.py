@@ -1,0 +1,274 @@
+"""The update of all parameters as one executable.
+
+``Plan`` is one traced update: of these parameters, with these state tensors and this arithmetic.
+The numbers of a step (learning rate, bias corrections) are inputs of a run, computed on the host
+in double precision, so that schedulers compile nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid import _C
+from lucid._C import Tensor
+from lucid.autograd import no_grad
+
+if TYPE_CHECKING:
+    from lucid.optim.optimizer import Group, Numbers, Optimizer
+
+__all__ = ["Plan", "Updates"]
+
+# Entries of a parameter's state that are numbers and advance with each step.
+_COUNTERS = ("step", "mu_product")
+_MAX_PLANS = 8
+
+Pair = tuple[Tensor, "Group"]
+
+
+def _counters_of(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: state[name] for name in _COUNTERS if name in state}
+
+
+class _Class:
+    """Parameters of one group and dtype that take the same numbers."""
+
+    def __init__(self, group: Group, counters: dict[str, Any], numbers: Numbers) -> None:
+        self.group = group
+        self.options = dict(numbers.options)
+        self.names = list(numbers.scalars)
+        self.params: list[Tensor] = []
+        self.states: list[dict[str, Any]] = []
+        self.before = counters
+        self.after: dict[str, Any] = {}
+
+    def scalars(self, optimizer: Optimizer) -> list[float] | None:
+        """The numbers of the next step; None if the arithmetic would be another."""
+        before = _counters_of(self.states[0])
+        for name, count in before.items():
+            for state in self.states:
+                if state.get(name) != count:
+                    return None
+        self.after = before
+        numbers = optimizer._numbers(self.group, self.after)
+        if numbers.options != self.options or list(numbers.scalars) != self.names:
+            return None
+        return list(numbers.scalars.values())
+
+
+class Plan:
+    """One update that can be traced, or run again: which parameters, state and numbers.
+
+    ``pairs`` are the parameters that have gradients, with their groups. State tensors that are
+    new are made here.
+    """
+
+    def __init__(self, optimizer: Optimizer, pairs: Sequence[Pair]) -> None:
+        self._optimizer = optimizer
+        self.params = [param for param, _ in pairs]
+        self._groups = [group for _, group in pairs]
+        self._state = optimizer.state
+        self._tensors = []
+        self._fresh: list[tuple[dict[str, Any], str]] = []
+        self._classes: list[_Class] = []
+        self._class_of: list[_Class] = []
+        for param, group in pairs:
+            state = self._state[param]
+            known_names = set(state)
+            self._tensors.append(optimizer._tensors(param, group, state))
+            self._fresh += [(state, name) for name in state if name not in known_names]
+            self._class_of.append(self._find_class(param, group, state))
+        # What must still stand in a state for this plan to be right.
+        self._expected = [
+            (self._state[param], name, tensor)
+            for param, tensors in zip(self.params, self._tensors, strict=True)
+            for name, tensor in tensors.items()
+        ]
+        self._made: list[tuple[dict[str, Any], str]] = []
+
+    def _find_class(self, param: Tensor, group: Group, state: dict[str, Any]) -> _Class:
+        counters = _counters_of(state)
+        for known in self._classes:
+            same_numbers = known.group is group and known.before == counters
+            if same_numbers and known.params[0].dtype == param.dtype:
+                break
+        else:
+            known = _Class(group, counters, self._optimizer._numbers(group, dict(counters)))
+            self._classes.append(known)
+        known.params.append(param)
+        known.states.append(state)
+        return known
+
+    def stand_ins(self, recorder: _C.Recorder) -> list[dict[str, Tensor]]:
+        """By class, the stand-ins of the numbers of :meth:`scalars`, in its order."""
+        return [
+            {name: recorder.scalar(known.params[0]) for name in known.names}
+            for known in self._classes
+        ]
+
+    def record(
+        self,
+        gradients: Sequence[Tensor],
+        stand_ins: list[dict[str, Tensor]],
+        skip: Tensor | None = None,
+    ) -> list[Tensor]:
+        """Write the update into the running trace; returns the state tensors that are new.
+
+        ``skip`` is a () bool tensor: where it is true at a run, nothing is changed.
+        """
+        created = []
+        numbers_of = dict(zip(map(id, self._classes), stand_ins, strict=True))
+        with no_grad():
+            for i, param in enumerate(self.params):
+                known = self._class_of[i]
+                old = self._tensors[i]
+                value, updated = self._optimizer.update(
+                    param,
+                    gradients[i],
+                    old,
+                    numbers_of[id(known)],  # type: ignore[arg-type]  # () tensors act as numbers
+                    known.options,
+                )
+                param.assign_(value if skip is None else _kept(skip, param, value))
+                for name, tensor in updated.items():
+                    if name in old:
+                        before = old[name]
+                        before.assign_(tensor if skip is None else _kept(skip, before, tensor))
+                    else:
+                        self._made.append((self._state[param], name))
+                        created.append(tensor)
+        return created
+
+    @property
+    def makes_state(self) -> bool:
+        """True if a run makes state tensors that were not there: it fits once."""
+        return bool(self._made)
+
+    def fits(self, pairs: Sequence[Pair]) -> bool:
+        """True if this plan updates just these parameters, of an optimizer whose state is as
+        this plan knows it."""
+        if len(pairs) != len(self.params):
+            return False
+        for (param, group), known, its_group in zip(pairs, self.params, self._groups, strict=True):
+            if param is not known or group is not its_group:
+                return False
+        return self.stands()
+
+    def stands(self) -> bool:
+        """True while the optimizer's state tensors are those that this plan knows."""
+        if self._optimizer.state is not self._state:
+            return False
+        return all(state.get(name) is tensor for state, name, tensor in self._expected)
+
+    def scalars(self) -> tuple[float, ...] | None:
+        """The numbers of the next step, in order; None if another plan is needed."""
+        result: list[float] = []
+        for known in self._classes:
+            found = known.scalars(self._optimizer)
+            if found is None:
+                return None
+            result += found
+        return tuple(result)
+
+    def places(self) -> list[tuple[dict[str, Any], str]]:
+        """Where the state tensors that it reads stand."""
+        return [(state, name) for state, name, _ in self._expected]
+
+    def discard(self) -> None:
+        """Take back the state that was made for this plan: it has not run."""
+        for state, name in self._fresh:
+            state.pop(name, None)
+        for param in self.params:
+            if not self._state[param]:
+                del self._state[param]
+
+    def commit(self, created: Sequence[Tensor]) -> None:
+        """Advance the counts after a run, and keep the state tensors that it made."""
+        for known in self._classes:
+            if known.after:
+                for state in known.states:
+                    state.update(known.after)
+        for (state, name), tensor in zip(self._made, created, strict=True):
+            state[name] = tensor
+
+
+def _kept(skip: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    from lucid import functions as fn
+
+    return fn.where(skip, old, new)
+
+
+class _Compiled:
+    """A plan and its executable."""
+
+    def __init__(self, plan: Plan, gradients: list[Tensor]) -> None:
+        self.plan = plan
+        recorder = _C.Recorder("optimizer")
+        try:
+            arguments = [recorder.argument(gradient) for gradient in gradients]
+            created = plan.record(arguments, plan.stand_ins(recorder))
+            trace = recorder.finish(created)
+        finally:
+            recorder.cancel()
+        self._captures = trace.captures
+        self.entry = _C.compile_function(trace, gradients, self._captures, False)
+
+    def try_run(self, gradients: list[Tensor], scalars: tuple[float, ...]) -> Any:
+        """The new state tensors; None for gradients of other types."""
+        arguments = tuple(gradients)
+        found = self.entry.try_run(arguments, scalars)
+        if found is None and self.entry.accepts(arguments) and self.entry.rebind(self._captures):
+            found = self.entry.try_run(arguments, scalars)
+        return found
+
+
+class Updates:
+    """The compiled updates of one optimizer, most recently used first."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._known: list[_Compiled] = []
+
+    def run(self, pairs: list[Pair]) -> None:
+        """Update these parameters by their gradients."""
+        if not pairs:
+            return
+        gradients: list[Tensor] = [param.grad for param, _ in pairs]  # type: ignore[misc]
+        for known in self._known:
+            if known.plan.fits(pairs) and self._run(known, gradients):
+                if known is not self._known[0]:
+                    self._known = [known, *(k for k in self._known if k is not known)]
+                return
+        for part in _by_device(pairs):
+            plan = Plan(self._optimizer, part)
+            try:
+                gradients = [param.grad for param, _ in part]  # type: ignore[misc]
+                made = _Compiled(plan, gradients)
+                if not self._run(made, gradients):
+                    raise _C.InternalError("optimizer: a fresh executable refused its own update")
+            except BaseException:
+                plan.discard()
+                raise
+            if not made.plan.makes_state and len(part) == len(pairs):
+                self._known = [made, *self._known][:_MAX_PLANS]
+
+    @staticmethod
+    def _run(compiled: _Compiled, gradients: list[Tensor]) -> bool:
+        scalars = compiled.plan.scalars()
+        if scalars is None:
+            return False
+        created = compiled.try_run(gradients, scalars)
+        if created is None:
+            return False
+        compiled.plan.commit((created,) if isinstance(created, Tensor) else created)
+        return True
+
+    def __reduce__(self) -> Any:
+        return (Updates, (self._optimizer,))  # executables are made anew
+
+
+def _by_device(pairs: list[Pair]) -> list[list[Pair]]:
+    parts: dict[str, list[Pair]] = {}
+    for param, group in pairs:
+        parts.setdefault(param.device.type, []).append((param, group))
+    return list(parts.values())
