@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compile/step.h"
+#include "runtime/process.h"
 
 namespace lucid::compile {
 
@@ -53,6 +54,7 @@ class StepEntry {
   struct Modes {
     bool grad_enabled;
     DType default_dtype;
+    runtime::AutocastModes autocast;
     bool operator==(const Modes&) const = default;
   };
   static Modes modes();

@@ -290,7 +290,8 @@ _C._set_package_folder(_os.path.dirname(__file__) + _os.sep)
 _attach()
 _accept_aliases(globals())
 
-from lucid import autograd, compile, nn, optim, utils  # noqa: E402
+from lucid import amp, autograd, compile, nn, optim, utils  # noqa: E402
+from lucid.amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -324,6 +325,7 @@ __all__ = [
     "allclose",
     "amax",
     "amin",
+    "amp",
     "any",
     "arange",
     "argmax",
@@ -335,6 +337,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "autocast",
     "autograd",
     "baddbmm",
     "bernoulli",
@@ -404,6 +407,7 @@ __all__ = [
     "full_like",
     "gather",
     "ge",
+    "get_autocast_dtype",
     "get_default_dtype",
     "get_num_threads",
     "get_rng_state",
@@ -422,6 +426,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "isclose",
     "isfinite",

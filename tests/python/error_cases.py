@@ -6,6 +6,7 @@ from errors import (
     modules,
     networks,
     operations,
+    precision,
     runtime,
     shapes,
     tracing,
@@ -23,4 +24,5 @@ CASES: list[ErrorCase] = [
     *functional.CASES,
     *modules.CASES,
     *training.CASES,
+    *precision.CASES,
 ]

@@ -109,6 +109,7 @@ def _fields(structures: list[Structure], leaves: list[Tensor]) -> dict[str, Any]
     fields: dict[str, Any] = {
         "grad mode": _C.is_grad_enabled(),
         "default dtype": _C.get_default_dtype(),
+        "autocast": _autocast_dtypes(),
         "number of arguments": len(structures),
     }
     names = []
@@ -122,6 +123,12 @@ def _fields(structures: list[Structure], leaves: list[Tensor]) -> dict[str, Any]
         same = [other for other in range(i) if leaves[other]._cell_id == leaf._cell_id]
         fields[f"way in which {name} shares another argument's memory"] = same[:1]
     return fields
+
+
+def _autocast_dtypes() -> list[str | None]:
+    """The low dtype of autocast on each device where it is on."""
+    modes = [_C.autocast_mode(_C.device(name)) for name in ("cpu", "metal")]
+    return [low.name if enabled else None for enabled, low in modes]
 
 
 def _argument_names(count: int) -> list[str]:
