@@ -14,7 +14,7 @@ import lucid.nn.functional as F
 import lucid.optim as optim
 import pytest
 from autocast_cases import LOW, ROWS, Row
-from lucid import Tensor
+from lucid import Tensor, autograd
 from lucid.compile import make_step
 from zoo import WORKLOADS, Workload, floats, labels, mlp, regression
 
@@ -190,6 +190,53 @@ def test_hook_sees_autocast_off() -> None:
         y.sum().backward()
         assert lucid.is_autocast_enabled()
     assert seen == [False]
+
+
+def test_functions_of_the_user_s_own() -> None:
+    seen: list[Any] = []
+
+    class Product(autograd.Function):
+        @staticmethod
+        @lucid.amp.custom_fwd(device_type="cpu")
+        def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        @lucid.amp.custom_bwd(device_type="cpu")
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            a, b = ctx.saved_tensors
+            seen.append(lucid.is_autocast_enabled())
+            return (grad @ b.T).float(), (a.T @ grad).float()
+
+    class Exponential(autograd.Function):
+        @staticmethod
+        @lucid.amp.custom_fwd(cast_inputs=lucid.float32)
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            seen.append((x.dtype, lucid.is_autocast_enabled()))
+            ctx.save_for_backward(x.exp())
+            return ctx.saved_tensors[0]
+
+        @staticmethod
+        @lucid.amp.custom_bwd
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            seen.append(lucid.is_autocast_enabled())
+            return (grad * ctx.saved_tensors[0]).bfloat16()
+
+    a, b = floats(1, 2, 3).requires_grad_(), floats(2, 3, 2).requires_grad_()
+    with lucid.autocast("cpu"):
+        product = Product.apply(a, b)
+        loss = Exponential.apply(product).sum()
+    loss.backward()
+    assert product.dtype is lucid.bfloat16
+    assert seen == [(lucid.float32, False), False, True]
+    x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
+    with lucid.autocast("cpu"):
+        (x @ y).exp().sum().backward()
+    assert bits(a.grad) == bits(x.grad) and bits(b.grad) == bits(y.grad)
+    seen.clear()
+    Exponential.apply(floats(1, 2).bfloat16())
+    assert seen == [(lucid.bfloat16, False)]
 
 
 def test_gradient_penalty() -> None:
