@@ -292,6 +292,12 @@ _accept_aliases(globals())
 
 from lucid import amp, autograd, compile, nn, optim, utils  # noqa: E402
 from lucid.amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
+from lucid.serialization import (  # noqa: E402
+    load,
+    load_safetensors,
+    save,
+    save_safetensors,
+)
 
 __version__ = "0.1.0"
 
@@ -436,6 +442,8 @@ __all__ = [
     "le",
     "lerp",
     "linspace",
+    "load",
+    "load_safetensors",
     "log",
     "log10",
     "log1p",
@@ -505,6 +513,8 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "save",
+    "save_safetensors",
     "scatter",
     "scatter_add",
     "seed",

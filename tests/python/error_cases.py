@@ -8,6 +8,7 @@ from errors import (
     operations,
     precision,
     runtime,
+    serialization,
     shapes,
     tracing,
     training,
@@ -25,4 +26,5 @@ CASES: list[ErrorCase] = [
     *modules.CASES,
     *training.CASES,
     *precision.CASES,
+    *serialization.CASES,
 ]
