@@ -2,7 +2,7 @@
 
 The data are the 1,797 images of 8 x 8 pixels of the UCI optical digits that scikit-learn ships.
 Every seed trains the same model twice: the losses of every step must be equal bit for bit. Prints
-a table and writes the loss curves to a PNG file.
+a table and writes the loss curves to a PNG file. ``--precision`` trains in mixed precision.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import lucid.nn.functional as F
 import lucid.optim as optim
 import numpy
 from lucid import Tensor
+from lucid.amp import GradScaler
 from lucid.compile import Step, make_step
 from lucid.utils.data import DataLoader, TensorDataset
 from sklearn.datasets import load_digits
@@ -94,8 +95,11 @@ def accuracy(model: nn.Module, held_out: Split) -> float:
     return float((found == held_out.classes).float().mean().item())
 
 
-def train(seed: int, epochs: int, device: str, compiled: bool) -> Run:
+def train(seed: int, epochs: int, device: str, precision: str, compiled: bool) -> Run:
     """Train one network; the same seed gives the same data, weights and dropout masks."""
+    low = None if precision == "float32" else getattr(lucid, precision)
+    autocast = lucid.autocast(device, low, enabled=low is not None)
+    scaler = GradScaler(device, enabled=precision == "float16")
     lucid.manual_seed(seed)
     training, held_out = digits(seed, device)
     model = network().to(device)
@@ -118,9 +122,11 @@ def train(seed: int, epochs: int, device: str, compiled: bool) -> Run:
     for _ in range(epochs):
         for x, t in loader:
             optimizer.zero_grad()
-            loss = run(x, t)
-            loss.backward()
-            optimizer.step()
+            with autocast:
+                loss = run(x, t)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             losses.append(loss.item())
             progress(label, len(losses), total, losses[-1])
         schedule.step()
@@ -173,14 +179,18 @@ def main() -> int:
     """Run the example; 0 if losses are equal and the accuracy is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu or metal")
+    parser.add_argument(
+        "--precision", default="float32", choices=("float32", "bfloat16", "float16")
+    )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plot", type=Path, default=Path("digits.png"))
     options = parser.parse_args()
     eager, compiled = [], []
     for seed in range(options.seeds):
-        eager.append(train(seed, options.epochs, options.device, compiled=False))
-        compiled.append(train(seed, options.epochs, options.device, compiled=True))
+        settings = (seed, options.epochs, options.device, options.precision)
+        eager.append(train(*settings, compiled=False))
+        compiled.append(train(*settings, compiled=True))
     reached = report(eager, compiled)
     draw(compiled, options.plot)
     return 0 if reached else 1

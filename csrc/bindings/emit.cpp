@@ -13,6 +13,18 @@
 namespace lucid::bindings {
 namespace {
 
+const char* name_of(ir::Autocast policy) {
+  switch (policy) {
+    case ir::Autocast::kLow:
+      return "low";
+    case ir::Autocast::kFloat32:
+      return "float32";
+    case ir::Autocast::kNone:
+      break;
+  }
+  return "none";
+}
+
 using runtime::Operand;
 
 // Operations by their interned Python names; the keys are kept alive. Guarded by the GIL.
@@ -153,6 +165,7 @@ void bind_emit(py::module_& m) {
     info["attributes"] = attrs;
     info["has_vjp"] = op->vjp != nullptr;
     info["has_decompose"] = op->decompose != nullptr;
+    info["autocast"] = name_of(op->autocast);
     info["is_elementwise"] = op->is(ir::kElementwise);
     return info;
   });

@@ -1,6 +1,7 @@
 // dtype, device, Generator, and the defaults of the process.
 #include <array>
 #include <string>
+#include <utility>
 
 #include "backends/backend.h"
 #include "backends/cpu/threads/team.h"
@@ -155,6 +156,40 @@ void bind_generator(py::module_& m) {
   m.attr("default_generator") = py::cast(runtime::default_generator());
 }
 
+runtime::AutocastMode& mode_of(const DeviceObject& device) {
+  return runtime::thread_state().autocast[static_cast<size_t>(device.value)];
+}
+
+// Mixed precision of this thread. Python holds a suspended state as the bits of `enabled`.
+void bind_autocast(py::module_& m) {
+  m.def("autocast_mode", [](const DeviceObject& device) {
+    const runtime::AutocastMode mode = mode_of(device);
+    return py::make_tuple(mode.enabled, dtype_object(mode.dtype));
+  });
+  m.def("set_autocast_mode", [](const DeviceObject& device, bool enabled, const py::object& low) {
+    const auto dtype = as_dtype(low);
+    if (!dtype || (*dtype != DType::kBFloat16 && *dtype != DType::kFloat16)) {
+      throw Error(ErrorKind::kDType, "autocast: the low dtype must be bfloat16 or float16: got " +
+                                         std::string(py::repr(low)));
+    }
+    mode_of(device) = {enabled, *dtype};
+  });
+  m.def("is_autocast_on", [] {
+    const runtime::AutocastModes& modes = runtime::thread_state().autocast;
+    return modes[0].enabled || modes[1].enabled;
+  });
+  m.def("suspend_autocast", [] {
+    runtime::AutocastModes& modes = runtime::thread_state().autocast;
+    return py::make_tuple(std::exchange(modes[0].enabled, false),
+                          std::exchange(modes[1].enabled, false));
+  });
+  m.def("resume_autocast", [](const std::pair<bool, bool>& enabled) {
+    runtime::AutocastModes& modes = runtime::thread_state().autocast;
+    modes[0].enabled = enabled.first;
+    modes[1].enabled = enabled.second;
+  });
+}
+
 void bind_process(py::module_& m) {
   m.def("get_default_dtype", [] { return dtype_object(runtime::process_state().default_dtype); });
   m.def("set_default_dtype", [](const py::object& object) {
@@ -202,6 +237,7 @@ void bind_types(py::module_& m) {
   bind_dtype(m);
   bind_device(m);
   bind_generator(m);
+  bind_autocast(m);
   bind_process(m);
 }
 

@@ -43,7 +43,8 @@ StepEntry::StepEntry(std::shared_ptr<Program> program, std::vector<ArgumentSpec>
 }
 
 StepEntry::Modes StepEntry::modes() {
-  return {runtime::thread_state().grad_enabled, runtime::process_state().default_dtype.load()};
+  const runtime::ThreadState& thread = runtime::thread_state();
+  return {thread.grad_enabled, runtime::process_state().default_dtype.load(), thread.autocast};
 }
 
 bool StepEntry::accepts(std::span<const TensorRef> arguments) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compile/program.h"
+#include "runtime/process.h"
 
 namespace lucid::compile {
 
@@ -55,6 +56,7 @@ class StepEntry {
   struct Modes {
     bool grad_enabled;
     DType default_dtype;
+    runtime::AutocastModes autocast;
     bool operator==(const Modes&) const = default;
   };
   static Modes modes();

@@ -35,6 +35,14 @@ enum Trait : uint32_t {
   kCommutative = 1u << 9,
 };
 
+/// What mixed precision does with the floating inputs of a call; float64 is always left alone.
+/// Operations that take the widest dtype among their inputs promote without it.
+enum class Autocast : uint8_t {
+  kNone,     ///< nothing
+  kLow,      ///< casts them to the mode's low dtype
+  kFloat32,  ///< casts them to float32
+};
+
 /// What an infer function sees of a call, and its one way to refuse it.
 class InferArgs {
  public:
@@ -103,6 +111,8 @@ struct Op {
   uint32_t nondifferentiable_outputs = 0;
   /// First input that kPromotes and kPromotesToFloat speak of (1 where input 0 is a condition).
   int promotes_from = 0;
+  /// Cast that dispatch puts in front while mixed precision is on; passes never ask.
+  Autocast autocast = Autocast::kNone;
 
   bool is(uint32_t trait) const { return (traits & trait) != 0; }
   /// Place of an attribute in the schema, or -1.

@@ -144,6 +144,7 @@ struct BinaryRow {
   ir::InferFn infer;
   ir::VjpFn vjp;
   Reads reads;
+  ir::Autocast autocast = ir::Autocast::kNone;
 };
 
 constexpr uint32_t kCheapPromotes = ir::kCheap | ir::kPromotes;
@@ -169,7 +170,7 @@ constexpr BinaryRow kRows[] = {
     {"floor_divide", "largest integer <= lhs / rhs", ir::kPromotes, infer_number,
      binary_vjp<zero, zero>, kReadsNothing},
     {"pow", "lhs to the power of rhs", ir::kPromotes, infer_number,
-     binary_vjp<pow_base, pow_exponent>, kReadsBoth},
+     binary_vjp<pow_base, pow_exponent>, kReadsBoth, ir::Autocast::kFloat32},
     {"atan2", "angle of the point (x = rhs, y = lhs), radians", ir::kPromotesToFloat,
      infer_floating, binary_vjp<atan2_y, atan2_x>, kReadsBoth},
 };
@@ -187,7 +188,8 @@ std::vector<ir::Op> pointwise_binary_ops() {
                     .infer = row.infer,
                     .vjp = row.vjp,
                     .vjp_reads_inputs = row.reads.inputs,
-                    .vjp_reads_outputs = row.reads.outputs});
+                    .vjp_reads_outputs = row.reads.outputs,
+                    .autocast = row.autocast});
   }
   return rows;
 }

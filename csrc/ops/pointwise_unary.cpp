@@ -214,6 +214,7 @@ struct UnaryRow {
   ir::VjpFn vjp;
   Reads reads;
   uint32_t extra_traits = 0;
+  ir::Autocast autocast = ir::Autocast::kNone;
 };
 
 ir::Op unary(const UnaryRow& row, ir::InferFn infer) {
@@ -223,27 +224,31 @@ ir::Op unary(const UnaryRow& row, ir::InferFn infer) {
           .infer = infer,
           .vjp = row.vjp,
           .vjp_reads_inputs = row.reads.inputs,
-          .vjp_reads_outputs = row.reads.outputs};
+          .vjp_reads_outputs = row.reads.outputs,
+          .autocast = row.autocast};
 }
+
+constexpr ir::Autocast kWide = ir::Autocast::kFloat32;
 
 constexpr UnaryRow kFloatingRows[] = {
     {"sqrt", "square root", unary_vjp<sqrt_rule>, kReadsOutput, ir::kCheap},
-    {"rsqrt", "reciprocal of the square root", unary_vjp<rsqrt_rule>, kReadsOutput, ir::kCheap},
-    {"reciprocal", "1 / x", unary_vjp<reciprocal_rule>, kReadsOutput, ir::kCheap},
-    {"exp", "exponential", unary_vjp<exp_rule>, kReadsOutput},
-    {"expm1", "exp(x) - 1, exact near 0", unary_vjp<expm1_rule>, kReadsOutput},
-    {"log", "natural logarithm", unary_vjp<log_rule>, kReadsInput},
-    {"log1p", "log(1 + x), exact near 0", unary_vjp<log1p_rule>, kReadsInput},
-    {"log2", "logarithm of base 2", unary_vjp<log2_rule>, kReadsInput},
-    {"log10", "logarithm of base 10", unary_vjp<log10_rule>, kReadsInput},
+    {"rsqrt", "reciprocal of the square root", unary_vjp<rsqrt_rule>, kReadsOutput, ir::kCheap,
+     kWide},
+    {"reciprocal", "1 / x", unary_vjp<reciprocal_rule>, kReadsOutput, ir::kCheap, kWide},
+    {"exp", "exponential", unary_vjp<exp_rule>, kReadsOutput, 0, kWide},
+    {"expm1", "exp(x) - 1, exact near 0", unary_vjp<expm1_rule>, kReadsOutput, 0, kWide},
+    {"log", "natural logarithm", unary_vjp<log_rule>, kReadsInput, 0, kWide},
+    {"log1p", "log(1 + x), exact near 0", unary_vjp<log1p_rule>, kReadsInput, 0, kWide},
+    {"log2", "logarithm of base 2", unary_vjp<log2_rule>, kReadsInput, 0, kWide},
+    {"log10", "logarithm of base 10", unary_vjp<log10_rule>, kReadsInput, 0, kWide},
     {"sin", "sine of radians", unary_vjp<sin_rule>, kReadsInput},
     {"cos", "cosine of radians", unary_vjp<cos_rule>, kReadsInput},
-    {"tan", "tangent of radians", unary_vjp<tan_rule>, kReadsOutput},
-    {"asin", "inverse sine, radians", unary_vjp<asin_rule>, kReadsInput},
-    {"acos", "inverse cosine, radians", unary_vjp<acos_rule>, kReadsInput},
+    {"tan", "tangent of radians", unary_vjp<tan_rule>, kReadsOutput, 0, kWide},
+    {"asin", "inverse sine, radians", unary_vjp<asin_rule>, kReadsInput, 0, kWide},
+    {"acos", "inverse cosine, radians", unary_vjp<acos_rule>, kReadsInput, 0, kWide},
     {"atan", "inverse tangent, radians", unary_vjp<atan_rule>, kReadsInput},
-    {"sinh", "hyperbolic sine", unary_vjp<sinh_rule>, kReadsInput},
-    {"cosh", "hyperbolic cosine", unary_vjp<cosh_rule>, kReadsInput},
+    {"sinh", "hyperbolic sine", unary_vjp<sinh_rule>, kReadsInput, 0, kWide},
+    {"cosh", "hyperbolic cosine", unary_vjp<cosh_rule>, kReadsInput, 0, kWide},
     {"tanh", "hyperbolic tangent", unary_vjp<tanh_rule>, kReadsOutput},
     {"asinh", "inverse hyperbolic sine", unary_vjp<asinh_rule>, kReadsInput},
     {"acosh", "inverse hyperbolic cosine", unary_vjp<acosh_rule>, kReadsInput},

@@ -169,7 +169,8 @@ std::vector<Op> product_ops() {
        .traits = ir::kPure,
        .infer = infer_matmul,
        .vjp = matmul_vjp,
-       .vjp_reads_outputs = 0},
+       .vjp_reads_outputs = 0,
+       .autocast = ir::Autocast::kLow},
       {.name = "linear",
        .doc = "x (..., K) times the transposed weight (N, K), plus bias (N,)",
        .min_inputs = 2,
@@ -178,7 +179,8 @@ std::vector<Op> product_ops() {
        .infer = infer_linear,
        .vjp = linear_vjp,
        .vjp_reads_inputs = 0b011,
-       .vjp_reads_outputs = 0},
+       .vjp_reads_outputs = 0,
+       .autocast = ir::Autocast::kLow},
   };
 }
 

@@ -44,6 +44,11 @@ ValueTypes infer_extreme(const InferArgs& args) {
 
 ValueTypes infer_test(const InferArgs& args) { return {{DType::kBool, reduced_input(args)}}; }
 
+ValueTypes infer_all_finite(const InferArgs& args) {
+  for (size_t i = 0; i < args.num_inputs(); ++i) require_floating(args, i);
+  return {{DType::kBool, Shape{}}};
+}
+
 /// The value of a reduction's output, broadcast against the input: reduced axes stay as size 1.
 ValueId with_kept_axes(Builder& b, const Node& node, ValueId value) {
   const Shape shape = reduced_shape(b.shape(node.in(0)), node.ints("dims"), true);
@@ -176,7 +181,7 @@ ValueId sort_rule(Builder& b, const Node& node, ValueId grad) {
 }
 
 ir::Op reduction(std::string_view name, std::string_view doc, ir::InferFn infer, ir::VjpFn vjp,
-                 Reads reads) {
+                 Reads reads, ir::Autocast autocast = ir::Autocast::kNone) {
   return {.name = name,
           .doc = doc,
           .attrs = {{"dims", AttrType::kInts}, {"keepdim", AttrType::kBool}},
@@ -185,7 +190,8 @@ ir::Op reduction(std::string_view name, std::string_view doc, ir::InferFn infer,
           .vjp = vjp,
           .vjp_reads_inputs = reads.inputs,
           .vjp_reads_outputs = reads.outputs,
-          .nondifferentiable_outputs = vjp == nullptr ? 1u : 0u};
+          .nondifferentiable_outputs = vjp == nullptr ? 1u : 0u,
+          .autocast = autocast};
 }
 
 ir::Op arg_extreme(std::string_view name, std::string_view doc) {
@@ -205,8 +211,10 @@ std::vector<ir::Op> reduction_ops() {
   constexpr Reads kReadsBoth{.inputs = 1, .outputs = 1};
   const AttrSpec dim{"dim", AttrType::kInt};
   return {
-      reduction("sum", "sum along axes", infer_sum, unary_vjp<sum_rule>, kReadsNothing),
-      reduction("prod", "product along axes", infer_sum, unary_vjp<prod_rule>, kReadsInput),
+      reduction("sum", "sum along axes", infer_sum, unary_vjp<sum_rule>, kReadsNothing,
+                ir::Autocast::kFloat32),
+      reduction("prod", "product along axes", infer_sum, unary_vjp<prod_rule>, kReadsInput,
+                ir::Autocast::kFloat32),
       reduction("amax", "maximum along axes; nan if one is nan", infer_extreme,
                 unary_vjp<extreme_rule>, kReadsBoth),
       reduction("amin", "minimum along axes; nan if one is nan", infer_extreme,
@@ -215,6 +223,14 @@ std::vector<ir::Op> reduction_ops() {
                 kReadsNothing),
       reduction("all", "true if no element along the axes is 0", infer_test, nullptr,
                 kReadsNothing),
+      {.name = "all_finite",
+       .doc = "true if no element of any input is inf or nan",
+       .max_inputs = -1,
+       .traits = ir::kPure | ir::kReduction,
+       .infer = infer_all_finite,
+       .vjp_reads_inputs = 0,
+       .vjp_reads_outputs = 0,
+       .nondifferentiable_outputs = 1},
       arg_extreme("argmax", "index of the first maximum along an axis; nan is the maximum"),
       arg_extreme("argmin", "index of the first minimum along an axis; nan is the minimum"),
       {.name = "cumsum",
@@ -224,7 +240,8 @@ std::vector<ir::Op> reduction_ops() {
        .infer = infer_cumsum,
        .vjp = unary_vjp<cumsum_rule>,
        .vjp_reads_inputs = 0,
-       .vjp_reads_outputs = 0},
+       .vjp_reads_outputs = 0,
+       .autocast = ir::Autocast::kFloat32},
       {.name = "sort",
        .doc = "values in stable order along an axis, nan as the largest; and their indices",
        .attrs = {dim, {"descending", AttrType::kBool}},

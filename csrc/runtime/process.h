@@ -1,11 +1,13 @@
 // What the runtime keeps for the whole process or for one thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <utility>
 
 #include "ir/graph.h"
+#include "support/device.h"
 
 namespace lucid::runtime {
 
@@ -23,11 +25,26 @@ class Host {
   virtual void resume(void* paused) const = 0;
 };
 
+/// Mixed precision on one device.
+struct AutocastMode {
+  bool enabled = false;
+  DType dtype = DType::kBFloat16;  ///< the low dtype: bfloat16 or float16
+
+  /// The dtype of a mode that is off means nothing.
+  bool operator==(const AutocastMode& other) const {
+    return enabled == other.enabled && (!enabled || dtype == other.dtype);
+  }
+};
+
+/// The modes of all devices, in the order of Device.
+using AutocastModes = std::array<AutocastMode, 2>;
+
 /// State of one thread.
 struct ThreadState {
   bool grad_enabled = true;
   Recorder* recorder = nullptr;  ///< the trace that records, if any
   bool may_pause = true;         ///< false inside a HostHold
+  AutocastModes autocast{{{}, {.enabled = false, .dtype = DType::kFloat16}}};
 };
 ThreadState& thread_state();
 
@@ -85,6 +102,20 @@ class GradMode {
 
  private:
   bool previous_;
+};
+
+/// Turns mixed precision off for a scope: in a backward, whose operands have the forward's dtypes.
+class AutocastOff {
+ public:
+  AutocastOff() : previous_(thread_state().autocast) {
+    for (AutocastMode& mode : thread_state().autocast) mode.enabled = false;
+  }
+  ~AutocastOff() { thread_state().autocast = previous_; }
+  AutocastOff(const AutocastOff&) = delete;
+  AutocastOff& operator=(const AutocastOff&) = delete;
+
+ private:
+  AutocastModes previous_;
 };
 
 }  // namespace lucid::runtime

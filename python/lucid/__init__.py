@@ -290,7 +290,14 @@ _C._set_package_folder(_os.path.dirname(__file__) + _os.sep)
 _attach()
 _accept_aliases(globals())
 
-from lucid import autograd, compile, nn, optim, utils  # noqa: E402
+from lucid import amp, autograd, compile, nn, optim, utils  # noqa: E402
+from lucid.amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
+from lucid.serialization import (  # noqa: E402
+    load,
+    load_safetensors,
+    save,
+    save_safetensors,
+)
 
 __version__ = "0.1.0"
 
@@ -324,6 +331,7 @@ __all__ = [
     "allclose",
     "amax",
     "amin",
+    "amp",
     "any",
     "arange",
     "argmax",
@@ -335,6 +343,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "autocast",
     "autograd",
     "baddbmm",
     "bernoulli",
@@ -404,6 +413,7 @@ __all__ = [
     "full_like",
     "gather",
     "ge",
+    "get_autocast_dtype",
     "get_default_dtype",
     "get_num_threads",
     "get_rng_state",
@@ -422,6 +432,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "isclose",
     "isfinite",
@@ -431,6 +442,8 @@ __all__ = [
     "le",
     "lerp",
     "linspace",
+    "load",
+    "load_safetensors",
     "log",
     "log10",
     "log1p",
@@ -500,6 +513,8 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "save",
+    "save_safetensors",
     "scatter",
     "scatter_add",
     "seed",

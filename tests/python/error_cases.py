@@ -6,7 +6,9 @@ from errors import (
     modules,
     networks,
     operations,
+    precision,
     runtime,
+    serialization,
     shapes,
     tracing,
     training,
@@ -23,4 +25,6 @@ CASES: list[ErrorCase] = [
     *functional.CASES,
     *modules.CASES,
     *training.CASES,
+    *precision.CASES,
+    *serialization.CASES,
 ]

@@ -139,7 +139,7 @@ def test_messages_of_the_core_have_rows(folder: str) -> None:
     assert without_row(cpp_messages, sources, known_texts()) == []
 
 
-@pytest.mark.parametrize("folder", ["functions", "nn", "optim", "utils"])
+@pytest.mark.parametrize("folder", ["amp", "functions", "nn", "optim", "serialization", "utils"])
 def test_messages_of_the_package_have_rows(folder: str) -> None:
     sources = sorted(Path(lucid.__file__).parent.joinpath(folder).rglob("*.py"))
     assert sources

@@ -27,6 +27,7 @@ std::vector<Variable> decompose(const ir::Op& op, std::span<const Operand> opera
                                       std::string(op.name) + "; op_info tells which have one");
   }
   const GradMode no_gradients(false);
+  const AutocastOff no_autocast;
   EagerBuilder builder;
   ir::Node node{.op = &op,
                 .inputs = {},

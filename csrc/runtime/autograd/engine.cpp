@@ -56,6 +56,7 @@ class Run {
 
   void run() {
     const GradMode grad_mode(mode_.create_graph);
+    const AutocastOff no_autocast;
     while (!heap_.empty()) {
       std::ranges::pop_heap(heap_, is_older);
       const std::shared_ptr<GradNode> node = std::move(heap_.back());

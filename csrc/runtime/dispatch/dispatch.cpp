@@ -10,6 +10,7 @@
 #include "backends/backend.h"
 #include "ops/registry.h"
 #include "runtime/autograd/node.h"
+#include "runtime/dispatch/autocast.h"
 #include "runtime/dispatch/eager_cache.h"
 #include "runtime/dispatch/promote.h"
 #include "runtime/process.h"
@@ -262,6 +263,11 @@ Value unit_value(const ir::ValueType& type, Device device) {
 std::vector<Variable> dispatch(const ir::Op& op, std::span<const Operand> operands,
                                ir::Attrs attrs) {
   const Device device = common_device(op, operands);
+  std::vector<Operand> autocasted;
+  if (casts_operands(op, device)) {
+    autocasted = autocast_operands(op, operands, device);
+    operands = autocasted;
+  }
   std::vector<Operand> converted;
   if (needs_promotion(op, operands)) {
     converted = promoted(op, operands, device);

@@ -118,6 +118,7 @@ def fields_of(
     fields: dict[str, Any] = {
         "grad mode": _C.is_grad_enabled(),
         "default dtype": _C.get_default_dtype(),
+        "autocast": _autocast_dtypes(),
         "number of arguments": len(structures),
     }
     leaf_labels = []
@@ -131,6 +132,12 @@ def fields_of(
         same = [other for other in range(i) if leaves[other]._cell_id == leaf._cell_id]
         fields[f"way in which {name} shares another argument's memory"] = same[:1]
     return fields
+
+
+def _autocast_dtypes() -> list[str | None]:
+    """The low dtype of autocast on each device where it is on."""
+    modes = [_C.autocast_mode(_C.device(name)) for name in ("cpu", "metal")]
+    return [low.name if enabled else None for enabled, low in modes]
 
 
 def flatten_all(names: list[str], args: tuple[Any, ...], leaves: list[Tensor]) -> list[Structure]:

@@ -132,6 +132,7 @@ class FusedStep(Compiled):
         """The numbers that a scaler adds to a run: the scale and its inverse."""
         if self._scaler is None:
             return ()
+        self._scaler._check_step(self._optimizer)
         scale = self._scaler._scale_value()
         return (scale, 1.0 / scale)
 
@@ -141,6 +142,7 @@ class FusedStep(Compiled):
             return False
         is_skipped = bool(skipped.item())
         self._scaler._report(self._optimizer, is_skipped)
+        self._scaler.update()
         return is_skipped
 
     # ------------------------------------------------------------ calls

@@ -207,6 +207,16 @@ def user_line() -> str:
     return f"\n  at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def user_stacklevel() -> int:
+    """``stacklevel`` of a warning that the calling function gives: it names the user's line."""
+    frame = sys._getframe(1)
+    level = 1
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+        level += 1
+    return level
+
+
 def refuse_in_trace(op: str, why: str, remedy: str) -> None:
     """Raises TraceError, with the user's line, while a step is traced."""
     if _C.is_tracing():

@@ -6,6 +6,7 @@ None of the tests has a gradient; ``where`` passes it to the side that was taken
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import overload
 
 from lucid import _C
@@ -14,6 +15,7 @@ from lucid.functions.arguments import Operand, cast
 from lucid.functions.dtypes import dtype_name, is_floating, is_integer, result_type
 
 __all__ = [
+    "all_finite",
     "allclose",
     "bitwise_and",
     "bitwise_not",
@@ -77,6 +79,16 @@ def isnan(input: Tensor) -> Tensor:
 def isinf(input: Tensor) -> Tensor:
     """True where the element is infinite."""
     return emit("isinf", input)
+
+
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """True if no element of any of the tensors is inf or nan; a 0-d bool, one operation for all.
+
+    Raises: DtypeError for a tensor that is not floating, UserError for no tensors.
+    """
+    if not tensors:
+        raise _C.UserError("all_finite: no tensors are given; give at least one")
+    return emit("all_finite", *tensors)
 
 
 def isfinite(input: Tensor) -> Tensor:

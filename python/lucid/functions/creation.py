@@ -18,6 +18,7 @@ from lucid._C import Tensor, emit
 from lucid.functions.arguments import DeviceLike, Size, as_int, cast, new_shape, place
 from lucid.functions.data import array_of, from_array
 from lucid.functions.dtypes import as_dtype, dtype_name, is_floating, scalar_dtype
+from lucid.functions.precision import autocast_as
 
 __all__ = [
     "arange",
@@ -334,6 +335,7 @@ def linspace(
     return place(cast(emit("concat", first, second, dim=0), kind), device, requires_grad)
 
 
+@autocast_as("none")
 def logspace(
     start: float | Tensor,
     end: float | Tensor,

@@ -27,6 +27,7 @@ from lucid.functions.arguments import (
 from lucid.functions.comparison import fitting, masked_fill
 from lucid.functions.data import to_array
 from lucid.functions.dtypes import dtype_name, is_integer
+from lucid.functions.precision import autocast_as
 
 __all__ = [
     "gather",
@@ -165,6 +166,7 @@ def scatter(
     return _scattered("scatter_add" if reduce else "scatter", input, axis, index, written)
 
 
+@autocast_as("widest")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of ``input`` with ``src`` added at ``index`` along ``dim``, repeated ones in order.
 
@@ -210,6 +212,7 @@ def index_add(
     return emit("index_add", input, reshaped(index, (index.numel(),)), added, dim=axis)
 
 
+@autocast_as("widest")
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of ``input`` with ``source`` at the places ``index`` of ``dim``; the last write wins.
 

@@ -10,6 +10,7 @@ from lucid._C import Generator, Tensor, emit
 from lucid.functions import comparison, creation, indexing, pointwise
 from lucid.functions.arguments import Operand, cast, is_broadcastable
 from lucid.functions.dtypes import can_cast, dtype_name, is_floating
+from lucid.functions.precision import autocast_as
 
 # Functions f with a method f_ of the same arguments.
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
@@ -170,7 +171,7 @@ def random_(
     return self.assign_(cast(drawn, self.dtype))
 
 
-METHODS: dict[str, Callable[..., Tensor]] = {
+_METHODS: dict[str, Callable[..., Tensor]] = {
     **{f"{name}_": _make_method(name, function) for name, function in _FUNCTIONS.items()},
     "bernoulli_": bernoulli_,
     "copy_": copy_,
@@ -181,3 +182,5 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     "uniform_": uniform_,
     "zero_": zero_,
 }
+#: As in PyTorch, mixed precision casts nothing for a method that writes into its tensor.
+METHODS = {name: autocast_as("none")(method) for name, method in _METHODS.items()}

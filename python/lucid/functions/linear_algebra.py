@@ -9,6 +9,7 @@ from lucid import _C
 from lucid._C import Tensor, emit
 from lucid.functions.arguments import cast, normalize_dim, reshaped
 from lucid.functions.dtypes import promote_types
+from lucid.functions.precision import autocast_as
 from lucid.functions.shape import diagonal
 
 __all__ = [
@@ -91,6 +92,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     return matmul(input, vec)
 
 
+@autocast_as("widest")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Sum of the products of two vectors of one size, 0-d. Raises: ShapeError for other shapes."""
     _require_axes("dot", (1, 1), input, tensor)
@@ -119,6 +121,7 @@ def _combined(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tens
     return emit("add", input if beta == 1 else emit("mul", input, beta), product)
 
 
+@autocast_as("low")
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -126,11 +129,13 @@ def addmm(
     return _combined(input, mm(mat1, mat2), beta, alpha)
 
 
+@autocast_as("low")
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``; ``input`` broadcasts to the product (n,)."""
     return _combined(input, mv(mat, vec), beta, alpha)
 
 
+@autocast_as("low")
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -138,6 +143,7 @@ def baddbmm(
     return _combined(input, bmm(batch1, batch2), beta, alpha)
 
 
+@autocast_as("widest")
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Sum of products over pairs of axes.
 
@@ -176,6 +182,7 @@ def _permuted(input: Tensor, order: list[int]) -> Tensor:
     return input if order == sorted(order) else emit("permute", input, dims=order)
 
 
+@autocast_as("low")
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Sum of products in Einstein's notation, as in ``einsum("bij,bjk->bik", a, b)``.
 

@@ -12,6 +12,7 @@ from lucid._C import Tensor, emit
 from lucid.functions import comparison, creation, linear_algebra, pointwise
 from lucid.functions.arguments import Operand
 from lucid.functions.inplace import assign_result
+from lucid.functions.precision import autocast_as
 
 _Operator = Callable[..., Any]
 
@@ -100,7 +101,7 @@ def _operators() -> dict[str, _Operator]:
         table[f"__{name}__"] = _forward(name)
     table["__pow__"] = _power
     table["__rpow__"] = _reflected("pow")
-    table["__ipow__"] = _in_place("__ipow__", _power)
+    table["__ipow__"] = _in_place("__ipow__", autocast_as("none")(_power))
     table["__matmul__"] = _matmul
     table["__neg__"] = pointwise.neg
     table["__pos__"] = lambda self: self

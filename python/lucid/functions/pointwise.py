@@ -13,6 +13,7 @@ from lucid import _C
 from lucid._C import Tensor, emit
 from lucid.functions.arguments import Operand, cast
 from lucid.functions.dtypes import finfo, iinfo, is_floating, result_type
+from lucid.functions.precision import autocast_as
 
 __all__ = [
     "abs",
@@ -312,6 +313,7 @@ def remainder(input: Operand, other: Operand) -> Tensor:
     return emit("remainder", input, other)
 
 
+@autocast_as("float32")
 def pow(input: Operand, exponent: Operand) -> Tensor:
     """``input`` to the power of ``exponent``.
 
@@ -432,18 +434,21 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     return emit("where", emit("lt", emit("abs", weight), 0.5), from_input, from_end)
 
 
+@autocast_as("widest")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     product = emit("mul", tensor1, tensor2)
     return emit("add", input, product if value == 1 else emit("mul", product, value))
 
 
+@autocast_as("widest")
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """``input + value * tensor1 / tensor2``."""
     quotient = emit("div", tensor1, tensor2)
     return emit("add", input, quotient if value == 1 else emit("mul", quotient, value))
 
 
+@autocast_as("none")
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """``log(exp(input) + exp(other))`` without overflow; exact for infinities of one sign."""
     # max + log(1 + exp(-|difference|)); equal infinities have no difference to take.
@@ -452,6 +457,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return emit("add", emit("maximum", input, other), rest)
 
 
+@autocast_as("none")
 def xlogy(input: Operand, other: Operand) -> Tensor:
     """``input * log(other)``, and 0 where ``input`` is 0 unless ``other`` is nan."""
     zero = emit("eq", input, 0) if isinstance(input, Tensor) else input == 0

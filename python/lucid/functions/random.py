@@ -28,6 +28,7 @@ from lucid.functions.arguments import (
 )
 from lucid.functions.data import to_array
 from lucid.functions.dtypes import as_dtype, dtype_name, is_floating
+from lucid.functions.precision import autocast_as
 
 __all__ = [
     "Generator",
@@ -292,6 +293,7 @@ def normal(
     return place(moved, device, requires_grad)
 
 
+@autocast_as("none")
 def multinomial(
     input: Tensor,
     num_samples: int,

@@ -14,6 +14,7 @@ from lucid import _C
 from lucid._C import Tensor, emit
 from lucid.functions.arguments import Dims, Operand, cast, normalize_dim, normalize_dims, reshaped
 from lucid.functions.dtypes import dtype_name, is_floating
+from lucid.functions.precision import autocast_as
 from lucid.functions.sorting import ValuesIndices, median, pick
 
 __all__ = [
@@ -50,6 +51,11 @@ def _for_sum(input: Tensor, dtype: _C.dtype | None) -> Tensor:
     return input if is_floating(input.dtype) else cast(input, _C.int64)
 
 
+def _as_asked(result: Tensor, dtype: _C.dtype | None) -> Tensor:
+    """``result`` in the dtype that was asked for, whatever mixed precision made of it."""
+    return result if dtype is None else cast(result, dtype)
+
+
 def _floating(input: Tensor) -> Tensor:
     return input if is_floating(input.dtype) else cast(input, _C.get_default_dtype())
 
@@ -65,7 +71,7 @@ def sum(
     Returns: ``input``'s shape without the reduced axes; 0 for no elements.
     """
     dims = normalize_dims("sum", dim, input.ndim)
-    return emit("sum", _for_sum(input, dtype), dims=dims, keepdim=keepdim)
+    return _as_asked(emit("sum", _for_sum(input, dtype), dims=dims, keepdim=keepdim), dtype)
 
 
 def mean(
@@ -103,7 +109,7 @@ def prod(
 ) -> Tensor:
     """Product of the elements over ``dim``; bools and integers give int64; 1 for no elements."""
     dims = normalize_dims("prod", dim, input.ndim)
-    return emit("prod", _for_sum(input, dtype), dims=dims, keepdim=keepdim)
+    return _as_asked(emit("prod", _for_sum(input, dtype), dims=dims, keepdim=keepdim), dtype)
 
 
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -334,6 +340,7 @@ def _root(input: Tensor) -> Tensor:
     return emit("where", zero, 0, root)
 
 
+@autocast_as("float32")
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` over ``dim`` without overflow.
 
@@ -369,17 +376,18 @@ def _softmax(op: str, input: Tensor, dim: int, dtype: _C.dtype | None) -> Tensor
     dim = normalize_dim(op, dim, input.ndim)
     input = _floating(input) if dtype is None else cast(input, dtype)
     if input.ndim == 0:
-        return reshaped(emit(op, emit("reshape", input, shape=(1,)), dim=0), ())
-    return emit(op, input, dim=dim)
+        return _as_asked(reshaped(emit(op, emit("reshape", input, shape=(1,)), dim=0), ()), dtype)
+    return _as_asked(emit(op, input, dim=dim), dtype)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: _C.dtype | None = None) -> Tensor:
     """Running sum along ``dim``; the same shape; bools and integers give int64."""
     dim = normalize_dim("cumsum", dim, input.ndim)
     input = _for_sum(input, dtype)
-    return emit("cumsum", input, dim=dim) if input.ndim else input
+    return _as_asked(emit("cumsum", input, dim=dim), dtype) if input.ndim else input
 
 
+@autocast_as("float32")
 def cumprod(input: Tensor, dim: int, *, dtype: _C.dtype | None = None) -> Tensor:
     """Running product along ``dim``; the same shape; bools and integers give int64.
 
@@ -400,6 +408,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: _C.dtype | None = None) -> Tensor
     return result
 
 
+@autocast_as("float32")
 def norm(
     input: Tensor,
     p: float | str | None = "fro",

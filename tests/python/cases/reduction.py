@@ -183,7 +183,30 @@ def test_rows(op: str, function: Function) -> list[OpCase]:
     ]
 
 
+def finite_case(*sources: Any) -> OpCase:
+    return OpCase(
+        "all_finite",
+        sources,
+        lambda *arrays: np.asarray(all(bool(np.isfinite(x).all()) for x in arrays)),
+        grad=False,
+        dtype="bool",
+        tolerance=0,
+    )
+
+
+FINITE = [
+    finite_case(normal(3, 5)),
+    finite_case(normal(2), normal(0), normal(), normal(40, dtype="bfloat16")),
+    finite_case(values([3.4028235e38, -3.4028235e38, 1e-45, -0.0])),
+    *[
+        finite_case(normal(7), values([1.0] * 9 + [bad], dtype=dtype))
+        for dtype in (*HALVES, "float32", "float64")
+        for bad in (INF, -INF, NAN, 60000.0)
+    ],
+]
+
 REDUCTIONS = [
+    *FINITE,
     *SUMS,
     *extreme_rows("amax", np.max),
     *extreme_rows("amin", np.min),

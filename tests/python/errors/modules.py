@@ -392,4 +392,40 @@ CASES = [
         lucid.ArgumentTypeError,
         "Sequential: expected a Module: got int",
     ),
+    ErrorCase(
+        "weight_norm: no parameter",
+        lambda: nn.utils.weight_norm(nn.ReLU()),
+        lucid.UserError,
+        "weight_norm: ReLU has no parameter 'weight'",
+    ),
+    ErrorCase(
+        "weight_norm: twice",
+        lambda: nn.utils.weight_norm(nn.utils.weight_norm(nn.Linear(2, 2))),
+        lucid.UserError,
+        "weight_norm: 'weight' is computed already; remove that first",
+    ),
+    ErrorCase(
+        "weight_norm: dim",
+        lambda: nn.utils.weight_norm(nn.Linear(2, 2), dim=2),
+        lucid.OutOfRangeError,
+        "weight_norm: dim out of range: got 2 for a weight of 2 axes",
+    ),
+    ErrorCase(
+        "weight_norm: set",
+        lambda: assign(nn.utils.weight_norm(nn.Linear(2, 2)), "weight", nn.Parameter(f32(2, 2))),
+        lucid.UserError,
+        "weight_norm: 'weight' is computed and cannot be set; call remove_weight_norm first",
+    ),
+    ErrorCase(
+        "weight_norm: nothing to remove",
+        lambda: nn.utils.remove_weight_norm(nn.Linear(2, 2)),
+        lucid.UserError,
+        "remove_weight_norm: Linear has no weight_norm of 'weight'",
+    ),
+    ErrorCase(
+        "spectral_norm: rounds",
+        lambda: nn.utils.spectral_norm(nn.Linear(2, 2), n_power_iterations=0),
+        lucid.UserError,
+        "spectral_norm: n_power_iterations must be positive: got 0",
+    ),
 ]

@@ -4,6 +4,7 @@
 // innermost first. Long folds are cut into segments whose length follows from the shape, so the
 // order of the arithmetic never depends on the number of threads.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -262,10 +263,58 @@ std::unique_ptr<Kernel> make_reduction(const NodeView& view) {
                                      fold_dtype(kKind, x.dtype), out.dtype);
 }
 
+/// True if an element has an exponent of ones, which inf and nan have. No early way out: the loop
+/// becomes vector code.
+template <class Bits>
+bool has_non_finite(const char* x, int64_t begin, int64_t end, Bits exponent) {
+  Bits found = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    Bits bits;
+    std::memcpy(&bits, x + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
+  }
+  return found != 0;
+}
+
+bool has_non_finite(const char* x, int64_t begin, int64_t end, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return has_non_finite<uint16_t>(x, begin, end, 0x7c00);
+    case DType::kBFloat16:
+      return has_non_finite<uint16_t>(x, begin, end, 0x7f80);
+    case DType::kFloat64:
+      return has_non_finite<uint64_t>(x, begin, end, 0x7ff0000000000000);
+    default:
+      return has_non_finite<uint32_t>(x, begin, end, 0x7f800000);
+  }
+}
+
+std::unique_ptr<Kernel> make_all_finite(const NodeView& view) {
+  std::vector<ir::ValueType> types;
+  for (size_t i = 0; i < view.num_inputs(); ++i) types.push_back(view.input(i));
+  return kernel([types](const RunContext& context) {
+    std::atomic<bool> found = false;
+    for (size_t i = 0; i < types.size() && !found; ++i) {
+      const DType dtype = types[i].dtype;
+      const char* x = static_cast<const char*>(context.inputs[i]);
+      const double element_ns = static_cast<double>(size_bytes(dtype)) * kNsPerByte;
+      parallel_for(types[i].num_elements(), kSegment / 4, element_ns,
+                   [&](int64_t begin, int64_t end) {
+                     if (has_non_finite(x, begin, end, dtype)) found = true;
+                   });
+    }
+    *context.out<bool>(0) = !found;
+  });
+}
+
 constexpr KernelRow kRows[] = {
-    {"sum", make_reduction<FoldKind::kSum>},      {"prod", make_reduction<FoldKind::kProduct>},
-    {"amax", make_reduction<FoldKind::kMaximum>}, {"amin", make_reduction<FoldKind::kMinimum>},
-    {"any", make_reduction<FoldKind::kAny>},      {"all", make_reduction<FoldKind::kAll>},
+    {"all_finite", make_all_finite},
+    {"sum", make_reduction<FoldKind::kSum>},
+    {"prod", make_reduction<FoldKind::kProduct>},
+    {"amax", make_reduction<FoldKind::kMaximum>},
+    {"amin", make_reduction<FoldKind::kMinimum>},
+    {"any", make_reduction<FoldKind::kAny>},
+    {"all", make_reduction<FoldKind::kAll>},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@ from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.functions.arguments import normalize_dim
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import channel_shape, require_tensors
 
 # Above this the softplus equals its argument in float64: log1p(exp(-40)) < 2^-52 * 40.
@@ -91,6 +92,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return _C.emit("softplus", input, beta=float(beta), threshold=float(threshold))
 
 
+@autocast_as("none")
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow for any x; shape and dtype of ``input``."""
     return -softplus(-input, threshold=_EXACT_SOFTPLUS_THRESHOLD)
@@ -113,8 +115,11 @@ def _along(name: str, input: Tensor, dim: int | None, dtype: _C.dtype | None) ->
     if dtype is not None and input.dtype != dtype:
         input = input.to(dtype)
     if input.ndim == 0:
-        return _C.emit(name, input.reshape(1), dim=0).reshape(())
-    return _C.emit(name, input, dim=axis)
+        result = _C.emit(name, input.reshape(1), dim=0).reshape(())
+    else:
+        result = _C.emit(name, input, dim=axis)
+    # Mixed precision may have made it another.
+    return result if dtype is None or result.dtype == dtype else result.to(dtype)
 
 
 def softmax(
@@ -147,6 +152,7 @@ def log_softmax(
     return _along("log_softmax", input, dim, dtype)
 
 
+@autocast_as("none")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else ``alpha`` * (exp(x) - 1).
 
@@ -158,6 +164,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _finish(input, fn.where(input > 0, input, negative), inplace)
 
 
+@autocast_as("none")
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """scale * elu(x, alpha), the constants that keep mean 0 and variance 1.
 
@@ -169,6 +176,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     return _finish(input, elu(input, alpha) * scale, inplace)
 
 
+@autocast_as("none")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else ``alpha`` * (exp(x / alpha) - 1); shape and dtype of ``input``.
 
@@ -219,6 +227,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return _finish(input, input * hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
 
 
+@autocast_as("none")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)); shape and dtype of ``input``.
 
@@ -271,6 +280,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return _finish(input, fn.where(input > threshold, input, value), inplace)
 
 
+@autocast_as("low")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where x > 0, else ``weight`` * x.
 

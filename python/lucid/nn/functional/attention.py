@@ -7,6 +7,7 @@ import math
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import require_tensors
 from lucid.nn.functional.activation import softmax
 from lucid.nn.functional.dropout import check_probability, dropout
@@ -64,6 +65,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, has_both_masks: bool) -> N
         raise _C.UserError(f"{op}: attn_mask must not be given when is_causal=True; join them")
 
 
+@autocast_as("low")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

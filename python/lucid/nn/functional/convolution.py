@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import IntOrInts, require_tensors, to_tuple, with_batch
 
 _Pads = tuple[tuple[int, ...], tuple[int, ...]]
@@ -172,6 +173,7 @@ def _transposed_sizes(
     )
 
 
+@autocast_as("low")
 def _transposed(
     rank: int,
     input: Tensor,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import require_tensors
 
 
+@autocast_as("float32")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (|x1| |x2|) along ``dim``, each length taken as at least ``eps``.
 
@@ -23,6 +25,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return product / (length1 * length2)
 
 
+@autocast_as("float32")
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import require_tensors
 
 
@@ -20,11 +21,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     require_tensors("linear", input=input, weight=weight)
     if weight.ndim == 1:
-        single = _C.emit("linear", input, weight.reshape(1, -1), None).squeeze(-1)
-        return single if bias is None else single + bias
+        row = None if bias is None else bias.reshape(1)
+        return _C.emit("linear", input, weight.reshape(1, -1), row).squeeze(-1)
     return _C.emit("linear", input, weight, bias)
 
 
+@autocast_as("widest")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y_o = x1^T W_o x2 + b_o.
 

@@ -8,6 +8,8 @@ import warnings
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.arguments import user_stacklevel
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import reject_negative, require_tensors
 from lucid.nn.functional.activation import log_softmax, logsigmoid
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
@@ -47,7 +49,7 @@ def _warn_if_broadcast(op: str, input: Tensor, target: Tensor) -> None:
             f"{op}: target shape {tuple(target.shape)} differs from input shape "
             f"{tuple(input.shape)}; the result is broadcast",
             UserWarning,
-            stacklevel=3,
+            stacklevel=user_stacklevel(),
         )
 
 
@@ -93,6 +95,7 @@ def _cross_entropy_probabilities(
     return fn.sum(loss) / (input.numel() // classes if classes else 0)
 
 
+@autocast_as("float32")
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -151,6 +154,7 @@ def cross_entropy(
     return loss
 
 
+@autocast_as("float32")
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -200,6 +204,7 @@ def _weighted(op: str, loss: Tensor, weight: Tensor | None, reduction: str) -> T
     return fn.sum(weighted) / fn.sum(fn.broadcast_to(weight, tuple(loss.shape)))
 
 
+@autocast_as("float32")
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -223,6 +228,7 @@ def mse_loss(
     return _weighted("mse_loss", fn.square(input - target), weight, reduction)
 
 
+@autocast_as("float32")
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -238,6 +244,7 @@ def l1_loss(
     return _weighted("l1_loss", fn.abs(input - target), weight, reduction)
 
 
+@autocast_as("float32")
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -266,6 +273,7 @@ def smooth_l1_loss(
     return _reduced("smooth_l1_loss", loss, reduction)
 
 
+@autocast_as("float32")
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -298,6 +306,7 @@ def _bounded_log(x: Tensor, log: Tensor) -> Tensor:
     return fn.where(x == 0, _SMALLEST_LOG, fn.clamp(log, min=_SMALLEST_LOG))
 
 
+@autocast_as("float32")
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -338,6 +347,7 @@ def _check_same_shape(op: str, input: Tensor, target: Tensor) -> None:
         )
 
 
+@autocast_as("float32")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -373,6 +383,7 @@ def binary_cross_entropy_with_logits(
     return _reduced(op, loss, reduction)
 
 
+@autocast_as("float32")
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -403,6 +414,7 @@ def kl_div(
     return _reduced("kl_div", loss, reduction)
 
 
+@autocast_as("float32")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -468,6 +480,7 @@ def gaussian_nll_loss(
 # ---------------------------------------------------------------- margins
 
 
+@autocast_as("float32")
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -487,6 +500,7 @@ def hinge_embedding_loss(
     return _reduced("hinge_embedding_loss", negative + positive, reduction)
 
 
+@autocast_as("float32")
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -506,6 +520,7 @@ def margin_ranking_loss(
     return _reduced("margin_ranking_loss", loss, reduction)
 
 
+@autocast_as("float32")
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -522,6 +537,7 @@ def soft_margin_loss(
     return _reduced("soft_margin_loss", -logsigmoid(input * target), reduction)
 
 
+@autocast_as("float32")
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -547,6 +563,7 @@ def cosine_embedding_loss(
     return _reduced("cosine_embedding_loss", loss, reduction)
 
 
+@autocast_as("float32")
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -10,6 +10,7 @@ from lucid._C import Tensor
 from lucid.autograd import no_grad
 from lucid.functions.arguments import normalize_dim
 from lucid.functions.dtypes import finfo
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import channel_shape, require_tensors
 
 
@@ -48,6 +49,12 @@ def _affine(
     return input
 
 
+def _is_half_beside_float32(input: Tensor, *parameters: Tensor | None) -> bool:
+    """True for a half input with float32 parameters, as mixed precision has them."""
+    is_half = input.dtype in (_C.float16, _C.bfloat16)
+    return is_half and any(p is not None and p.dtype is _C.float32 for p in parameters)
+
+
 def _batch_norm_inference(
     input: Tensor,
     mean: Tensor,
@@ -67,6 +74,7 @@ def _batch_norm_inference(
     return output if bias is None else output + bias.reshape(shape)
 
 
+@autocast_as("none")
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -88,13 +96,19 @@ def batch_norm(
         momentum: share of the batch in the new running statistics.
         eps: added to the variance (units of input squared).
 
-    Returns: shape and dtype of ``input``. The variance divides by N, not N - 1.
+    Returns: shape and dtype of ``input``. The variance divides by N, not N - 1. A half input
+        beside float32 parameters is computed in float32.
     Raises: UserError for one value a channel in training, or no statistics otherwise.
     Source: Ioffe, Szegedy 2015, arXiv:1502.03167, algorithm 1.
     """
     require_tensors("batch_norm", input=input)
     if input.ndim < 2:
         raise _C.ShapeError(f"batch_norm: input must be (N, C, ...): got {tuple(input.shape)}")
+    if _is_half_beside_float32(input, weight, bias):
+        statistics = (running_mean, running_var)
+        wide = input.to(_C.float32)
+        output = batch_norm(wide, *statistics, weight, bias, training, momentum, eps)
+        return output.to(input.dtype)
     if not training:
         if running_mean is None or running_var is None:
             raise _C.UserError(
@@ -115,6 +129,7 @@ def batch_norm(
     return output
 
 
+@autocast_as("none")
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -141,6 +156,11 @@ def instance_norm(
     require_tensors("instance_norm", input=input)
     if input.ndim < 3:
         raise _C.ShapeError(f"instance_norm: input must be (N, C, ...): got {tuple(input.shape)}")
+    if _is_half_beside_float32(input, weight, bias):
+        statistics = (running_mean, running_var)
+        wide = input.to(_C.float32)
+        output = instance_norm(wide, *statistics, weight, bias, True, momentum, eps)
+        return output.to(input.dtype)
     samples, channels = input.shape[0], input.shape[1]
     spatial = tuple(input.shape[2:])
     count = 1
@@ -204,6 +224,7 @@ def layer_norm(
     return output
 
 
+@autocast_as("float32")
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -237,6 +258,7 @@ def group_norm(
     return _affine(output.reshape(tuple(input.shape)), weight, bias, channel_shape(input))
 
 
+@autocast_as("float32")
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
