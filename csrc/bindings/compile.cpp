@@ -55,16 +55,19 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
 }
 
 std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments,
-                                        const py::sequence& found) {
+                                        const py::sequence& found, const py::object& memory_limit) {
   const std::vector<TensorRef> sources = tensors(arguments);
   const std::vector<TensorRef> places = tensors(found);
   std::vector<TensorRef> captures;
   for (const runtime::Capture& capture : traced.trace.captures) captures.push_back(capture.tensor);
   const bool with_gradients = runtime::thread_state().grad_enabled;
+  compile::Options options;
+  if (!memory_limit.is_none()) options.memory_limit = memory_limit.cast<int64_t>();
   std::shared_ptr<compile::CompiledStep> step;
   {
     const py::gil_scoped_release release;
-    step = compile::CompiledStep::make(std::move(traced.trace), with_gradients, traced.device);
+    step = compile::CompiledStep::make(std::move(traced.trace), with_gradients, traced.device,
+                                       options);
   }
   return std::make_unique<StepEntry>(std::move(step), compile::describe(sources),
                                      std::move(captures), places);
@@ -105,6 +108,19 @@ py::dict memory_dict(const StepEntry& entry) {
     segments.append(row);
   }
   result["segments"] = segments;
+  return result;
+}
+
+// None without a memory limit.
+py::object recomputation_dict(const StepEntry& entry) {
+  const std::optional<compile::Recomputation>& done = entry.step()->recomputation();
+  if (!done) return py::none();
+  py::dict result;
+  result["peak_before"] = done->peak_before;
+  result["peak"] = done->peak;
+  result["repeated_operations"] = done->num_repeated;
+  result["repeated_flops"] = done->repeated.flops;
+  result["flops"] = done->whole.flops;
   return result;
 }
 
@@ -180,10 +196,12 @@ void bind_compile(py::module_& m) {
                         const py::sequence& captures) { return self.rebind(tensors(captures)); })
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
+      .def("recomputation", &recomputation_dict)
       .def("graph_text", [](const StepEntry& self) { return self.step()->graph_text(); })
       .def_property_readonly("num_nodes",
                              [](const StepEntry& self) { return self.step()->num_nodes(); });
-  m.def("compile_step", &compile_step);
+  m.def("compile_step", &compile_step, py::arg("trace"), py::arg("arguments"), py::arg("found"),
+        py::arg("memory_limit") = py::none());
   m.def("counters", &counters);
   m.def("compile_cache_info", &cache_dict);
   m.def("clear_compile_cache", [] {

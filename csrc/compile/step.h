@@ -39,9 +39,10 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
  public:
   /// Appends the backward for every target of the trace (unless gradients are off) and compiles.
   /// The trace's first result is the loss: one element, floating; more are returned without
-  /// history. The trace's marks split it into segments. Throws what compiling throws.
+  /// history. The trace's marks split it into segments, each compiled with `options`. Throws what
+  /// compiling throws.
   static std::shared_ptr<CompiledStep> make(runtime::Trace trace, bool with_gradients,
-                                            Device device);
+                                            Device device, const Options& options = {});
 
   /// Runs once: returns the results, the loss tied to the arguments and captured tensors that
   /// require a gradient; writes state back and moves the generators, only if the whole run
@@ -62,6 +63,7 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
   StepTiming timing() const;
   std::string graph_text() const { return pieces_->text(); }
   size_t num_nodes() const { return pieces_->num_nodes(); }
+  const std::optional<Recomputation>& recomputation() const { return pieces_->recomputation(); }
 
  private:
   enum class Source : uint8_t { kArgument, kCapture, kDraw, kSeed };

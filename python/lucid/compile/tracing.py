@@ -178,15 +178,16 @@ def trace_step(
     leaves: list[Tensor],
     segments: int,
     has_aux: bool,
+    memory_limit: int | None = None,
 ) -> Traced:
     """Trace and compile one signature, split into ``segments`` groups of the model's children.
 
-    Raises: TraceError for what a trace cannot carry; whatever the user's own code raises. The
+    Raises: UserError for a memory limit that cannot be met; TraceError for what a trace cannot carry; whatever the user's own code raises. The
         model, its buffers, its attributes and the generators are then as before.
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
-            return _trace(model, loss_fn, structures, leaves, segments, has_aux)
+            return _trace(model, loss_fn, structures, leaves, segments, has_aux, memory_limit)
         except _GeneratorMovedError as error:
             if last or threading.active_count() == 1:
                 raise _C.TraceError(str(error)) from None
@@ -200,6 +201,7 @@ def _trace(
     leaves: list[Tensor],
     segments: int,
     has_aux: bool,
+    memory_limit: int | None,
 ) -> Traced:
     reach = Reach(model, loss_fn)
     before = _OutsideState(reach)
@@ -241,7 +243,7 @@ def _trace(
             "make_step: a tensor that the step reads stands in several places that were changed "
             "while the step ran; keep it in one attribute"
         )
-    entry = _C.compile_step(trace, leaves, found)
+    entry = _C.compile_step(trace, leaves, found, memory_limit)
     return Traced(entry, signature, num_targets, aux)
 
 
