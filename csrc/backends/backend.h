@@ -39,6 +39,11 @@ class Backend {
   virtual ~Backend() = default;
   /// Throws UnsupportedError that names the operation and dtype it has no kernel for.
   virtual ExecutableRef compile(const ir::Graph& graph) = 0;
+  /// Bytes that each node of the graph takes in the arena while it runs, besides its operands.
+  /// Throws as compile does.
+  virtual std::vector<int64_t> scratch_sizes(const ir::Graph& graph) {
+    return std::vector<int64_t>(graph.nodes().size(), 0);
+  }
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
 };

@@ -90,19 +90,29 @@ std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
                                      std::move(captures), places);
 }
 
+compile::Options options_of(const std::optional<int64_t>& memory_limit) {
+  compile::Options options;
+  options.memory_limit = memory_limit;
+  return options;
+}
+
 std::unique_ptr<StepEntry> compile_step(PyTrace& traced, const py::sequence& arguments,
-                                        const py::sequence& found) {
+                                        const py::sequence& found,
+                                        std::optional<int64_t> memory_limit) {
   const bool with_gradients = runtime::thread_state().grad_enabled;
   return bound(traced, arguments, found, [&](runtime::Trace trace) {
-    return compile::CompiledStep::make(std::move(trace), with_gradients, traced.device);
+    return compile::CompiledStep::make(std::move(trace), with_gradients, traced.device,
+                                       options_of(memory_limit));
   });
 }
 
 std::unique_ptr<StepEntry> compile_function(PyTrace& traced, const py::sequence& arguments,
-                                            const py::sequence& found, bool is_differentiable) {
+                                            const py::sequence& found, bool is_differentiable,
+                                            std::optional<int64_t> memory_limit) {
   const bool with_gradients = is_differentiable && runtime::thread_state().grad_enabled;
   return bound(traced, arguments, found, [&](runtime::Trace trace) {
-    return compile::CompiledFunction::make(std::move(trace), with_gradients, traced.device);
+    return compile::CompiledFunction::make(std::move(trace), with_gradients, traced.device,
+                                           options_of(memory_limit));
   });
 }
 
@@ -143,6 +153,19 @@ py::dict memory_dict(const StepEntry& entry) {
     segments.append(row);
   }
   result["segments"] = segments;
+  return result;
+}
+
+// None without a memory limit.
+py::object recomputation_dict(const StepEntry& entry) {
+  const std::optional<compile::Recomputation> done = entry.program()->recomputation();
+  if (!done) return py::none();
+  py::dict result;
+  result["peak_before"] = done->peak_before;
+  result["peak"] = done->peak;
+  result["repeated_operations"] = done->num_repeated;
+  result["repeated_flops"] = done->repeated.flops;
+  result["flops"] = done->whole.flops;
   return result;
 }
 
@@ -243,11 +266,14 @@ void bind_compile(py::module_& m) {
                         const py::sequence& captures) { return self.rebind(tensors(captures)); })
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
+      .def("recomputation", &recomputation_dict)
       .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })
       .def_property_readonly("num_nodes",
                              [](const StepEntry& self) { return self.program()->num_nodes(); });
-  m.def("compile_step", &compile_step);
-  m.def("compile_function", &compile_function);
+  m.def("compile_step", &compile_step, py::arg("trace"), py::arg("arguments"), py::arg("found"),
+        py::arg("memory_limit") = py::none());
+  m.def("compile_function", &compile_function, py::arg("trace"), py::arg("arguments"),
+        py::arg("found"), py::arg("is_differentiable"), py::arg("memory_limit") = py::none());
   m.def("counters", &counters);
   m.def("compile_cache_info", &cache_dict);
   m.def("clear_compile_cache", [] {

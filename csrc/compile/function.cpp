@@ -69,10 +69,10 @@ struct CompiledFunction::Differentiated {
 };
 
 std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, bool with_gradients,
-                                                         Device device) {
+                                                         Device device, const Options& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  std::shared_ptr<CompiledFunction> made(new CompiledFunction(device));  // NOLINT: private
+  std::shared_ptr<CompiledFunction> made(new CompiledFunction(device, options));  // NOLINT: private
   made->graph_ = trace.graph;
   made->results_ = trace.results;
   std::vector<ir::ValueId> finals = trace.results;
@@ -164,7 +164,7 @@ void CompiledFunction::compile_forward(const std::vector<ir::ValueId>& finals,
   ir::Graph forward = graph_;
   forward.set_outputs(std::move(outputs));
   ir::verify(forward, "trace");
-  forward_ = compile_graph(std::move(forward), device_);
+  forward_ = compile_graph(std::move(forward), device_, options_);
 }
 
 bool CompiledFunction::finds_slots(const std::vector<ir::ValueId>& values,
@@ -214,7 +214,7 @@ CompiledFunction::BackwardRef CompiledFunction::compile_backward(
     noted.push_back(backward->gradients[static_cast<size_t>(at - all_targets_.begin())]);
   }
   backward->gradients = std::move(noted);
-  backward->compiled = compile_graph(std::move(piece.graph), device_);
+  backward->compiled = compile_graph(std::move(piece.graph), device_, options_);
   return backward;
 }
 

@@ -19,7 +19,7 @@ class CompiledFunction final : public Program {
   /// Compiles the forward and, `with_gradients`, the backward of all results. The forward then
   /// also returns the values that the backward reads.
   static std::shared_ptr<CompiledFunction> make(runtime::Trace trace, bool with_gradients,
-                                                Device device);
+                                                Device device, const Options& options = {});
 
   std::vector<TensorRef> run(const Call& call) override;
   /// Runs the forward only.
@@ -34,6 +34,7 @@ class CompiledFunction final : public Program {
 
   std::string graph_text() const override;
   size_t num_nodes() const override;
+  std::optional<Recomputation> recomputation() const override { return forward_->recomputation; }
 
  private:
   /// Where the gradient of a target is after the backward: nowhere, among its outputs, in a slot.
@@ -52,7 +53,7 @@ class CompiledFunction final : public Program {
   using Mask = std::vector<bool>;
   struct Differentiated;
 
-  explicit CompiledFunction(Device device) : Program(device) {}
+  CompiledFunction(Device device, const Options& options) : Program(device), options_(options) {}
   void find_roots(const runtime::Trace& trace);
   Differentiated differentiate(const Mask& mask) const;
   void compile_forward(const std::vector<ir::ValueId>& finals,
@@ -62,6 +63,7 @@ class CompiledFunction final : public Program {
   BackwardRef backward_for(const Mask& mask);
   void measure(const std::vector<ir::ValueId>& kept);
 
+  Options options_;
   ir::Graph graph_;  // the trace
   std::vector<ir::ValueId> results_;
   std::vector<uint32_t> result_slots_;

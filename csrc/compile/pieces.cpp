@@ -15,7 +15,8 @@ constexpr uint32_t kNoSlot = ~0u;
 
 }  // namespace
 
-Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device) {
+Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device,
+               const Options& options) {
   std::vector<uint32_t> slot_of_value(graph.num_values(), kNoSlot);
   for (const ir::Input& input : graph.inputs()) {
     slot_of_value[index(input.value)] = static_cast<uint32_t>(slot_bytes_.size());
@@ -26,7 +27,7 @@ Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation,
   std::vector<uint32_t> returned(graph.num_values(), kNoSlot);
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].segment == segmentation.num_segments - 1) last_ = i;
-    add_member(pieces[i], slot_of_value, device);
+    add_member(pieces[i], slot_of_value, compile_graph(pieces[i].graph, device, options));
     for (size_t j = 0; j < pieces[i].outputs.size(); ++j) {
       returned[index(pieces[i].outputs[j])] = pieces_.back().outputs[j];
     }
@@ -44,10 +45,10 @@ Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation,
 }
 
 void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
-                        Device device) {
+                        CompiledRef compiled) {
   Member member;
   member.segment = piece.segment;
-  member.compiled = compile_graph(piece.graph, device);
+  member.compiled = std::move(compiled);
   for (const ir::ValueId input : piece.inputs) member.inputs.push_back(slot_of_value[index(input)]);
   for (const ir::ValueId output : piece.outputs) {
     // Every output gets a slot of its own, also one that is an input or stands twice.

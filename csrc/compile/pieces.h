@@ -17,7 +17,9 @@ class Pieces {
   /// Buffers of one run by slot: the inputs of the graph first, then what pieces make.
   using Table = std::vector<backends::BufferRef>;
 
-  Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device);
+  /// The options are those of each piece.
+  Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device,
+         const Options& options = {});
 
   /// Runs the forward of all segments and the backward of the last. `table` holds the inputs.
   void run_forward(Table& table) const;
@@ -39,6 +41,10 @@ class Pieces {
   int64_t output_bytes() const { return output_bytes_; }
   const std::vector<SegmentMemory>& segments() const { return segments_; }
   size_t num_nodes() const;
+  /// What a memory limit did to the last segment's piece; nothing without a limit.
+  const std::optional<Recomputation>& recomputation() const {
+    return pieces_[last_].compiled->recomputation;
+  }
   /// The graphs in the order in which they run.
   std::string text() const;
 
@@ -52,7 +58,8 @@ class Pieces {
     bool takes_all_inputs = false;  ///< the inputs are those of the step, in order
   };
 
-  void add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value, Device device);
+  void add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
+                  CompiledRef compiled);
   void find_dead();
   void measure(const ir::Graph& graph, int num_segments);
   void run(const Member& member, Table& table) const;

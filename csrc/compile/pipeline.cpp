@@ -98,8 +98,9 @@ class Dumper {
 
 }  // namespace
 
-CompiledRef compile_graph(ir::Graph graph, Device device) {
+CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options) {
   std::string key(name(device));
+  if (options.memory_limit) key += "limit=" + std::to_string(*options.memory_limit) + ";";
   key += ir::structure_key(graph);
   if (CompiledRef known = cache().find(key)) return known;
   Dumper dumper;
@@ -108,7 +109,14 @@ CompiledRef compile_graph(ir::Graph graph, Device device) {
   compiled->graph = passes::run_pipeline(
       std::move(graph),
       [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
-  compiled->executable = backends::backend_for(device).compile(compiled->graph);
+  backends::Backend& backend = backends::backend_for(device);
+  if (options.memory_limit) {
+    compiled->graph = fit_memory(compiled->graph, backend.scratch_sizes(compiled->graph),
+                                 *options.memory_limit, compiled->recomputation.emplace());
+    ir::verify(compiled->graph, "recompute");
+    dumper.write("recompute", compiled->graph);
+  }
+  compiled->executable = backend.compile(compiled->graph);
   runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   cache().insert(key, compiled);
   return compiled;

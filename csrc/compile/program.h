@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "compile/memory_limit.h"
 #include "compile/report.h"
 #include "runtime/autograd/node.h"
 #include "runtime/process.h"
@@ -42,6 +44,8 @@ class Program : public std::enable_shared_from_this<Program> {
   /// The compiled graphs as text, in the order in which they run.
   virtual std::string graph_text() const = 0;
   virtual size_t num_nodes() const = 0;
+  /// What a memory limit did; nothing without one.
+  virtual std::optional<Recomputation> recomputation() const { return {}; }
   ProgramMemory memory() const { return memory_; }
   ProgramTiming timing() const;
 

@@ -118,7 +118,7 @@ std::vector<ir::ValueId> CompiledStep::add_backward(runtime::Trace& trace,
 }
 
 std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with_gradients,
-                                                 Device device) {
+                                                 Device device, const Options& options) {
   const Clock::time_point start = Clock::now();
   std::shared_ptr<CompiledStep> step(new CompiledStep(device));  // NOLINT: private constructor
   ir::Graph& graph = trace.graph;
@@ -141,7 +141,7 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
   ir::verify(graph, "autodiff");
   step->describe(trace);
   step->pieces_ = std::make_unique<const Pieces>(
-      graph, segmentation_of(trace, num_forward_nodes, origins), device);
+      graph, segmentation_of(trace, num_forward_nodes, origins), device, options);
   step->memory_.outputs = step->pieces_->output_bytes();
   step->memory_.arena_peak = step->pieces_->arena_peak();
   step->memory_.segments = step->pieces_->segments();

@@ -16,9 +16,10 @@ namespace lucid::compile {
 class CompiledStep final : public Program {
  public:
   /// Appends the backward for every target of the trace (unless gradients are off) and compiles.
-  /// The trace's marks split it into segments. Throws what compiling throws.
+  /// The trace's marks split it into segments, each compiled with `options`. Throws what
+  /// compiling throws.
   static std::shared_ptr<CompiledStep> make(runtime::Trace trace, bool with_gradients,
-                                            Device device);
+                                            Device device, const Options& options = {});
 
   /// The loss is tied to the arguments and captured tensors that require a gradient. The backward
   /// of segments before the last runs in the loss's backward.

@@ -18,6 +18,7 @@ class Builder;
 
 namespace lucid::ir {
 
+class Graph;
 struct Node;
 struct Op;
 
@@ -90,6 +91,9 @@ using VjpFn = Grads (*)(ops::Builder& builder, const Node& node, const Grads& gr
 /// Emits the same function in simpler nodes and returns the outputs.
 using DecomposeFn = std::vector<ValueId> (*)(ops::Builder& builder, const Node& node);
 
+/// Floating-point operations of one run of a node, a multiplication and an addition counted as two.
+using FlopsFn = double (*)(const Graph& graph, const Node& node);
+
 /// Static record of an operation.
 struct Op {
   std::string_view name;
@@ -103,6 +107,8 @@ struct Op {
   InferFn infer = nullptr;
   VjpFn vjp = nullptr;
   DecomposeFn decompose = nullptr;
+  /// Where the traits do not tell: products, sliding windows, what works row by row.
+  FlopsFn flops = nullptr;
   /// Bit i: the vjp reads the value of input i (its type is always known).
   uint32_t vjp_reads_inputs = ~0u;
   /// Bit i: the vjp reads the value of output i.

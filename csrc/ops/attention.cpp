@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -273,6 +274,35 @@ std::vector<ValueId> attention_grad_decompose(Builder& b, const Node& node) {
   return {narrow_dq, narrow_dk, narrow_dv};
 }
 
+/// Scores that are computed; a causal mask leaves out the half after the diagonal.
+double num_scores(const ir::Graph& graph, const Node& node, const Places& places) {
+  const Shape& query = graph.type(node.in(places.query.index)).shape;
+  const double all =
+      static_cast<double>(product(query.sizes().first(static_cast<size_t>(query.rank() - 1)))) *
+      static_cast<double>(from_end(graph.type(node.in(places.key.index)).shape, 2));
+  return node.flag("causal") ? all / 2 : all;
+}
+
+double features(const ir::Graph& graph, const Node& node, InputName input) {
+  return static_cast<double>(from_end(graph.type(node.in(input.index)).shape, 1));
+}
+
+constexpr double kSoftmaxFlops = 32;  // scale, maximum, exp, sum and division of one score
+
+// q k^T and the product with v.
+double attention_flops(const ir::Graph& graph, const Node& node) {
+  const double products =
+      2 * features(graph, node, kForward.query) + 2 * features(graph, node, kForward.value);
+  return num_scores(graph, node, kForward) * (products + kSoftmaxFlops);
+}
+
+// q k^T once more, dq and dk; do v^T and dv.
+double attention_grad_flops(const ir::Graph& graph, const Node& node) {
+  const double products =
+      6 * features(graph, node, kBackward.query) + 4 * features(graph, node, kBackward.value);
+  return num_scores(graph, node, kBackward) * (products + kSoftmaxFlops);
+}
+
 }  // namespace
 
 std::vector<Op> attention_ops() {
@@ -286,6 +316,7 @@ std::vector<Op> attention_ops() {
        .infer = infer_attention,
        .vjp = attention_vjp,
        .decompose = attention_decompose,
+       .flops = attention_flops,
        .vjp_reads_inputs = 0b1111,
        .vjp_reads_outputs = 0b11,
        .nondifferentiable_outputs = 0b10,
@@ -297,7 +328,8 @@ std::vector<Op> attention_ops() {
        .attrs = {{"causal", AttrType::kBool}, {"scale", AttrType::kFloat}},
        .traits = ir::kPure,
        .infer = infer_attention_grad,
-       .decompose = attention_grad_decompose},
+       .decompose = attention_grad_decompose,
+       .flops = attention_grad_flops},
   };
 }
 

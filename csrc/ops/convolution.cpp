@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -204,6 +205,26 @@ std::vector<AttrSpec> with_geometry(std::vector<AttrSpec> front) {
   return front;
 }
 
+// Each element of the convolution's output is one product of a filter's length; the adjoints do
+// the same multiplications and sum them otherwise.
+double convolution_flops(double num_outputs, const Shape& weight) {
+  if (weight.num_elements() == 0) return 0;
+  return 2.0 * num_outputs * static_cast<double>(weight.num_elements() / weight[0]);
+}
+
+double forward_flops(const ir::Graph& graph, const Node& node) {
+  return convolution_flops(flops_per_output<1>(graph, node), graph.type(node.in(1)).shape);
+}
+
+double input_grad_flops(const ir::Graph& graph, const Node& node) {
+  return convolution_flops(flops_per_input<1>(graph, node), graph.type(node.in(1)).shape);
+}
+
+double weight_grad_flops(const ir::Graph& graph, const Node& node) {
+  const Shape& weight = graph.type(node.outputs.front()).shape;
+  return convolution_flops(flops_per_input<1>(graph, node), weight);
+}
+
 }  // namespace
 
 std::vector<Op> convolution_ops() {
@@ -216,6 +237,7 @@ std::vector<Op> convolution_ops() {
        .traits = ir::kPure,
        .infer = infer_convolution,
        .vjp = convolution_vjp,
+       .flops = forward_flops,
        .vjp_reads_inputs = 0b011,
        .vjp_reads_outputs = 0,
        .autocast = ir::Autocast::kLow},
@@ -227,6 +249,7 @@ std::vector<Op> convolution_ops() {
        .traits = ir::kPure,
        .infer = infer_input_grad,
        .vjp = input_grad_vjp,
+       .flops = input_grad_flops,
        .vjp_reads_outputs = 0,
        .autocast = ir::Autocast::kLow},
       {.name = "convolution_weight_grad",
@@ -237,6 +260,7 @@ std::vector<Op> convolution_ops() {
        .traits = ir::kPure,
        .infer = infer_weight_grad,
        .vjp = weight_grad_vjp,
+       .flops = weight_grad_flops,
        .vjp_reads_outputs = 0},
   };
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -244,6 +245,13 @@ std::vector<ValueId> cross_entropy_grad_decompose(Builder& b, const Node& node) 
   return {b.cast(dx, dtype)};
 }
 
+// A maximum, exp and a sum for each logit.
+constexpr int kLogitFlops = 32;
+
+double logit_flops(const ir::Graph& graph, const Node& node) {
+  return kLogitFlops * static_cast<double>(graph.type(node.in(1)).num_elements());
+}
+
 }  // namespace
 
 std::vector<Op> loss_ops() {
@@ -259,6 +267,7 @@ std::vector<Op> loss_ops() {
        .infer = infer_cross_entropy,
        .vjp = cross_entropy_vjp,
        .decompose = cross_entropy_decompose,
+       .flops = flops_per_input<kLogitFlops>,
        .vjp_reads_inputs = 0b111,
        .vjp_reads_outputs = 0b10,
        .nondifferentiable_outputs = 0b10,
@@ -272,7 +281,8 @@ std::vector<Op> loss_ops() {
                  {"reduction", AttrType::kString}},
        .traits = ir::kPure,
        .infer = infer_cross_entropy_grad,
-       .decompose = cross_entropy_grad_decompose},
+       .decompose = cross_entropy_grad_decompose,
+       .flops = logit_flops},
   };
 }
 

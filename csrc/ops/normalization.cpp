@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -364,6 +365,13 @@ Grads batch_norm_vjp(Builder& b, const Node& node, const Grads& grads,
   return normalization_vjp(b, node, grads, wanted, "batch_norm_grad", node.outputs[3], {});
 }
 
+// Operations on each element: softmax takes a maximum, exp, a sum and a division; the moments
+// take two sums of differences, then scale and shift; their gradients three sums.
+constexpr int kSoftmaxForward = 32;
+constexpr int kSoftmaxBackward = 4;
+constexpr int kMoments = 8;
+constexpr int kMomentsGrad = 14;
+
 std::vector<Op> softmax_rows() {
   return {
       {.name = "softmax",
@@ -373,6 +381,7 @@ std::vector<Op> softmax_rows() {
        .infer = infer_softmax,
        .vjp = softmax_vjp<kSoftmaxGrad>,
        .decompose = softmax_decompose,
+       .flops = flops_per_input<kSoftmaxForward>,
        .vjp_reads_inputs = 0,
        .autocast = ir::Autocast::kFloat32},
       {.name = "log_softmax",
@@ -382,6 +391,7 @@ std::vector<Op> softmax_rows() {
        .infer = infer_softmax,
        .vjp = softmax_vjp<kLogSoftmaxGrad>,
        .decompose = log_softmax_decompose,
+       .flops = flops_per_input<kSoftmaxForward>,
        .vjp_reads_inputs = 0,
        .autocast = ir::Autocast::kFloat32},
       {.name = "softmax_grad",
@@ -391,7 +401,8 @@ std::vector<Op> softmax_rows() {
        .attrs = {{"dim", AttrType::kInt}},
        .traits = ir::kPure,
        .infer = infer_softmax_grad,
-       .decompose = softmax_grad_decompose},
+       .decompose = softmax_grad_decompose,
+       .flops = flops_per_input<kSoftmaxBackward>},
       {.name = "log_softmax_grad",
        .doc = "gradient of log_softmax from its output",
        .min_inputs = 2,
@@ -399,7 +410,8 @@ std::vector<Op> softmax_rows() {
        .attrs = {{"dim", AttrType::kInt}},
        .traits = ir::kPure,
        .infer = infer_softmax_grad,
-       .decompose = log_softmax_grad_decompose},
+       .decompose = log_softmax_grad_decompose,
+       .flops = flops_per_input<kSoftmaxForward>},
   };
 }
 
@@ -413,6 +425,7 @@ std::vector<Op> moment_rows() {
        .infer = infer_layer_norm,
        .vjp = layer_norm_vjp,
        .decompose = layer_norm_decompose,
+       .flops = flops_per_input<kMoments>,
        .vjp_reads_inputs = 0b011,
        .vjp_reads_outputs = 0b110,
        .nondifferentiable_outputs = 0b110,
@@ -424,7 +437,8 @@ std::vector<Op> moment_rows() {
        .attrs = {{"axes", AttrType::kInt}},
        .traits = ir::kPure,
        .infer = infer_layer_norm_grad,
-       .decompose = layer_norm_grad_decompose},
+       .decompose = layer_norm_grad_decompose,
+       .flops = flops_per_input<kMomentsGrad>},
       {.name = "batch_norm",
        .doc = "normalises each channel; also gives mean, variance and 1 / standard deviation",
        .max_inputs = 3,
@@ -433,6 +447,7 @@ std::vector<Op> moment_rows() {
        .infer = infer_batch_norm,
        .vjp = batch_norm_vjp,
        .decompose = batch_norm_decompose,
+       .flops = flops_per_input<kMoments>,
        .vjp_reads_inputs = 0b011,
        .vjp_reads_outputs = 0b1010,
        .nondifferentiable_outputs = 0b1110},
@@ -442,7 +457,8 @@ std::vector<Op> moment_rows() {
        .max_inputs = 5,
        .traits = ir::kPure,
        .infer = infer_batch_norm_grad,
-       .decompose = batch_norm_grad_decompose},
+       .decompose = batch_norm_grad_decompose,
+       .flops = flops_per_input<kMomentsGrad>},
   };
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -219,6 +220,15 @@ std::vector<AttrSpec> with_average_attrs(std::vector<AttrSpec> front) {
   return front;
 }
 
+// One comparison or addition for each tap of each window.
+double window_flops(const ir::Graph& graph, const Node& node) {
+  return static_cast<double>(product(node.ints("kernel"))) * flops_per_output<1>(graph, node);
+}
+
+double window_grad_flops(const ir::Graph& graph, const Node& node) {
+  return static_cast<double>(product(node.ints("kernel"))) * flops_per_input<1>(graph, node);
+}
+
 }  // namespace
 
 std::vector<Op> pooling_ops() {
@@ -233,6 +243,7 @@ std::vector<Op> pooling_ops() {
        .traits = ir::kPure,
        .infer = infer_max_pool,
        .vjp = max_pool_vjp,
+       .flops = window_flops,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0b10,
        .nondifferentiable_outputs = 0b10},
@@ -244,6 +255,7 @@ std::vector<Op> pooling_ops() {
        .traits = ir::kPure,
        .infer = infer_max_pool_grad,
        .vjp = max_pool_grad_vjp,
+       .flops = flops_per_input<1>,
        .vjp_reads_inputs = 0b10,
        .vjp_reads_outputs = 0},
       {.name = "avg_pool",
@@ -252,6 +264,7 @@ std::vector<Op> pooling_ops() {
        .traits = ir::kPure,
        .infer = infer_avg_pool,
        .vjp = avg_pool_vjp,
+       .flops = window_flops,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0},
       {.name = "avg_pool_grad",
@@ -260,6 +273,7 @@ std::vector<Op> pooling_ops() {
        .traits = ir::kPure,
        .infer = infer_avg_pool_grad,
        .vjp = avg_pool_grad_vjp,
+       .flops = window_grad_flops,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0},
   };

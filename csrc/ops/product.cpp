@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/infer_window.h"
@@ -157,6 +158,18 @@ Grads linear_vjp(Builder& b, const Node& node, const Grads& grads,
   return result;
 }
 
+// Each output element is a chain of K multiplications and additions.
+double matmul_flops(const ir::Graph& graph, const Node& node) {
+  const Shape& lhs = graph.type(node.in(0)).shape;
+  const int64_t depth = from_end(lhs, node.flag("transpose_a") ? 2 : 1);
+  return 2.0 * static_cast<double>(depth) * flops_per_output<1>(graph, node);
+}
+
+double linear_flops(const ir::Graph& graph, const Node& node) {
+  const auto depth = static_cast<double>(graph.type(node.in(1)).shape[1]);
+  return (2.0 * depth + (node.has(2) ? 1.0 : 0.0)) * flops_per_output<1>(graph, node);
+}
+
 }  // namespace
 
 std::vector<Op> product_ops() {
@@ -169,6 +182,7 @@ std::vector<Op> product_ops() {
        .traits = ir::kPure,
        .infer = infer_matmul,
        .vjp = matmul_vjp,
+       .flops = matmul_flops,
        .vjp_reads_outputs = 0,
        .autocast = ir::Autocast::kLow},
       {.name = "linear",
@@ -178,6 +192,7 @@ std::vector<Op> product_ops() {
        .traits = ir::kPure,
        .infer = infer_linear,
        .vjp = linear_vjp,
+       .flops = linear_flops,
        .vjp_reads_inputs = 0b011,
        .vjp_reads_outputs = 0,
        .autocast = ir::Autocast::kLow},

@@ -1,9 +1,11 @@
 // Reductions along axes, the running sum and sorting.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ops/cost.h"
 #include "ops/families.h"
 #include "ops/infer.h"
 #include "ops/vjp.h"
@@ -180,6 +182,13 @@ ValueId sort_rule(Builder& b, const Node& node, ValueId grad) {
   return b.op("scatter", {zeros, node.outputs[1], grad}, {node.integer("dim")});
 }
 
+// About log2(length) comparisons for each element.
+double sort_flops(const ir::Graph& graph, const Node& node) {
+  const Shape& shape = graph.type(node.in(0)).shape;
+  const auto length = shape.rank() == 0 ? 1 : shape[static_cast<int>(node.integer("dim"))];
+  return flops_per_input<1>(graph, node) * std::log2(static_cast<double>(length) + 1);
+}
+
 ir::Op reduction(std::string_view name, std::string_view doc, ir::InferFn infer, ir::VjpFn vjp,
                  Reads reads, ir::Autocast autocast = ir::Autocast::kNone) {
   return {.name = name,
@@ -248,6 +257,7 @@ std::vector<ir::Op> reduction_ops() {
        .traits = ir::kPure,
        .infer = infer_sort,
        .vjp = unary_vjp<sort_rule>,
+       .flops = sort_flops,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0b10,
        .nondifferentiable_outputs = 0b10},

@@ -29,14 +29,9 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Offsets by "largest first, lowest gap that is free during the block's life"
-// (Pisarchyk and Lee 2020, arXiv:2001.03288, greedy by size). Returns the arena's size.
-int64_t place_blocks(std::vector<Block>& blocks) {
-  std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, [&](size_t lhs, size_t rhs) {
-    return blocks[lhs].size_bytes > blocks[rhs].size_bytes;
-  });
+// Offsets by "one after the other, lowest gap that is free during the block's life"
+// (Pisarchyk and Lee 2020, arXiv:2001.03288). Returns the arena's size.
+int64_t place_in_order(std::vector<Block>& blocks, const std::vector<size_t>& order) {
   std::vector<Block> placed;  // by offset; copies, so that the scan below reads memory in order
   int64_t arena_bytes = 0;
   for (const size_t i : order) {
@@ -57,6 +52,39 @@ int64_t place_blocks(std::vector<Block>& blocks) {
   return arena_bytes;
 }
 
+// Bytes that live at one time, at the worst: no layout takes less.
+int64_t live_peak(const std::vector<Block>& blocks, size_t num_nodes) {
+  std::vector<int64_t> changes(num_nodes + 1, 0);
+  for (const Block& block : blocks) {
+    changes[static_cast<size_t>(block.first)] += block.size_bytes;
+    changes[static_cast<size_t>(block.last) + 1] -= block.size_bytes;
+  }
+  int64_t live = 0;
+  int64_t peak = 0;
+  for (const int64_t change : changes) peak = std::max(peak, live += change);
+  return peak;
+}
+
+// Largest blocks first; where that leaves gaps, longest lives first as well, and the smaller
+// arena of both. Returns the arena's size.
+int64_t place_blocks(std::vector<Block>& blocks, size_t num_nodes) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t lhs, size_t rhs) {
+    return blocks[lhs].size_bytes > blocks[rhs].size_bytes;
+  });
+  const int64_t arena_bytes = place_in_order(blocks, order);
+  if (arena_bytes == live_peak(blocks, num_nodes)) return arena_bytes;
+  std::ranges::stable_sort(order, [&](size_t lhs, size_t rhs) {
+    return blocks[lhs].last - blocks[lhs].first > blocks[rhs].last - blocks[rhs].first;
+  });
+  std::vector<Block> others = blocks;
+  const int64_t other_bytes = place_in_order(others, order);
+  if (other_bytes >= arena_bytes) return arena_bytes;
+  blocks = std::move(others);
+  return other_bytes;
+}
+
 class Planner {
  public:
   Planner(const ir::Graph& graph, std::span<const int64_t> scratch_sizes)
@@ -72,7 +100,7 @@ class Planner {
     find_last_uses();
     claim_outputs();
     make_blocks();
-    result_.arena_bytes = place_blocks(blocks_);
+    result_.arena_bytes = place_blocks(blocks_, graph_.nodes().size());
     write_places();
     return std::move(result_);
   }

@@ -32,6 +32,15 @@ std::string with_location(const char* what, const ir::LocationRef& location) {
   return text + "\n  at " + location->file + ":" + std::to_string(location->line);
 }
 
+// The kernel of a node; what it refuses is told with the user's line.
+std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& node) {
+  try {
+    return make_kernel({node, graph});
+  } catch (const Error& error) {
+    throw Error(error.kind(), with_location(error.what(), node.location));
+  }
+}
+
 class CpuExecutable final : public backends::Executable {
  public:
   explicit CpuExecutable(const ir::Graph& graph) {
@@ -94,12 +103,8 @@ class CpuExecutable final : public backends::Executable {
   };
 
   void add_step(const ir::Graph& graph, const ir::Node& node) {
-    Step step{.kernel = nullptr, .attrs = node.attrs, .location = node.location};
-    try {
-      step.kernel = make_kernel({node, graph});
-    } catch (const Error& error) {
-      throw Error(error.kind(), with_location(error.what(), node.location));
-    }
+    Step step{
+        .kernel = located_kernel(graph, node), .attrs = node.attrs, .location = node.location};
     step.first_input = static_cast<uint32_t>(operands_.size());
     for (const auto& input : node.inputs) operands_.push_back(input ? index(*input) : kAbsent);
     step.first_output = static_cast<uint32_t>(operands_.size());
@@ -156,6 +161,14 @@ class CpuBackend final : public backends::Backend {
  public:
   backends::ExecutableRef compile(const ir::Graph& graph) override {
     return std::make_shared<CpuExecutable>(graph);
+  }
+  std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
+    std::vector<int64_t> sizes;
+    for (const ir::Node& node : graph.nodes()) {
+      const auto kernel = located_kernel(graph, node);
+      sizes.push_back(static_cast<int64_t>(kernel->scratch_bytes()));
+    }
+    return sizes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
 };

@@ -39,14 +39,7 @@ class AutoStep(Step):
         candidates: Sequence[int] | None,
     ) -> None:
         super().__init__(model, loss_fn, dynamic, "auto", fallback, has_aux)
-        if memory_limit is not None:
-            is_count = isinstance(memory_limit, int) and not isinstance(memory_limit, bool)
-            if not is_count or memory_limit < 1:
-                raise _C.UserError(
-                    f"make_step: memory_limit must be a positive number of bytes: "
-                    f"got {memory_limit!r}"
-                )
-        self._memory_limit = memory_limit
+        self._most_bytes = memory_limit
         self._candidates = _checked(candidates)
         self._results: list[dict[str, Any]] = []
         self._chosen: int | None = None
@@ -92,7 +85,7 @@ class AutoStep(Step):
         if not fitting:
             smallest = min(row["planned_peak_bytes"] for row in rows)
             raise _C.UserError(
-                f"make_step: memory_limit={self._memory_limit} bytes cannot be met: the smallest "
+                f"make_step: memory_limit={self._most_bytes} bytes cannot be met: the smallest "
                 f"peak of the counts {counts} is {smallest} bytes; raise the limit or try more "
                 "counts with candidates="
             )
@@ -103,7 +96,7 @@ class AutoStep(Step):
         return found[self._chosen]
 
     def _fits(self, peak: int) -> bool:
-        return self._memory_limit is None or peak <= self._memory_limit
+        return self._most_bytes is None or peak <= self._most_bytes
 
 
 def _checked(candidates: Sequence[int] | None) -> tuple[int, ...]:

@@ -293,6 +293,7 @@ class Compiled:
         self._history.append(
             f"signature {self._misses}: {_describe(leaves)}, compiled "
             f"{entry.traced.entry.num_nodes} operations{because}"
+            f"{self._details(entry)}"
         )
         self._to_front(entry)
         if self._misses == _MANY_SIGNATURES:
@@ -304,6 +305,10 @@ class Compiled:
                 RecompileWarning,
                 stacklevel=5,
             )
+
+    def _details(self, entry: Entry) -> str:
+        """What else explain() tells of a signature."""
+        return ""
 
     def _to_front(self, entry: Entry) -> None:
         rest = [e for e in self._entries if e is not entry]

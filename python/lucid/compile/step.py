@@ -37,8 +37,10 @@ class Step(Compiled):
         segments: int | str,
         fallback: str,
         has_aux: bool,
+        memory_limit: int | None = None,
     ) -> None:
         super().__init__(fallback)
+        self._memory_limit = memory_limit
         self.segments = segments
         self.dynamic = dynamic
         self._has_aux = has_aux
@@ -90,7 +92,15 @@ class Step(Compiled):
                 return results, None
             return results, Structure("tuple", tuple, (LEAF, flatten(aux, "aux", results)))
 
-        return Subject(self._what, (self._model, self._loss_fn), record, _C.compile_step)
+        def compile_trace(
+            made: _C.Trace, leaves: list[Tensor], found: list[Tensor]
+        ) -> _C.StepEntry:
+            return _C.compile_step(made, leaves, found, self._memory_limit)
+
+        return Subject(self._what, (self._model, self._loss_fn), record, compile_trace)
+
+    def _details(self, entry: Entry) -> str:
+        return describe_recomputation(entry.traced.entry, self._memory_limit)
 
     def _segment_count(self) -> int:
         """The number of segments of this signature: no more than the model has children."""
@@ -150,6 +160,38 @@ def _forward_in_segments(recorder: _C.Recorder, model: Module, x: Any, segments:
     return x
 
 
+def describe_recomputation(entry: _C.StepEntry, memory_limit: int | None) -> str:
+    """What a memory limit did to a signature, as the end of its line."""
+    done = entry.recomputation()
+    if done is None:
+        return ""
+    text = f"; memory limit {memory_limit} bytes: arena peak {done['peak_before']} without it"
+    if not done["repeated_operations"]:
+        return f"{text}, nothing is repeated"
+    flops = done["repeated_flops"]
+    return (
+        f"{text}, {done['peak']} with {done['repeated_operations']} operations repeated: about "
+        f"{flops:.3g} FLOP more, {100 * flops / max(done['flops'], 1):.1f} % of the step's"
+    )
+
+
+def _check_limit(memory_limit: int | None, segments: int | str) -> None:
+    """Refuse what is no number of bytes, and a limit that does not go with the segments."""
+    if memory_limit is None:
+        return
+    is_count = isinstance(memory_limit, int) and not isinstance(memory_limit, bool)
+    if not is_count or memory_limit < 1:
+        raise _C.UserError(
+            f"make_step: memory_limit must be a positive number of bytes: got {memory_limit!r}"
+        )
+    if segments not in (1, "auto"):
+        raise _C.UnsupportedError(
+            f"make_step: memory_limit does not go with a number of segments: got "
+            f"segments={segments}; leave segments out, and what to recompute is chosen on the "
+            "whole graph, or take segments='auto'"
+        )
+
+
 def _check_segments(model: Module, segments: int | str) -> None:
     """Refuse a bad number of segments, and a model that cannot be split."""
     is_count = isinstance(segments, int) and not isinstance(segments, bool) and segments >= 1
@@ -199,7 +241,11 @@ def make_step(
             else ``"warn"``.
         has_aux: ``loss_fn`` returns ``(loss, aux)``, and so does the step; ``aux`` is a tree of
             tensors, returned without history.
-        memory_limit: bytes that ``memory()["arena_peak"]`` may reach; with ``segments="auto"``.
+        memory_limit: bytes that ``memory()["arena_peak"]`` may reach. The core chooses on the
+            whole graph which values to keep and which to compute again in the backward, the
+            cheapest first; the gradients stay the same bit for bit. With ``segments="auto"`` only
+            counts that keep to it are taken. If it cannot be met the first call raises UserError
+            with the smallest peak found, whatever ``fallback`` says.
         candidates: the counts that ``segments="auto"`` tries.
 
     Returns: ``step(x, *extra_inputs)``, which returns the loss with a ``grad_fn``:
@@ -207,7 +253,8 @@ def make_step(
         gradients equal the eager ones bit for bit.
     Raises: ArgumentTypeError if model or loss_fn is of the wrong type or the model cannot be
         split; UserError for a bad ``fallback``, ``segments`` or limit.
-    Source: recomputation by segments: Chen et al. 2016, arXiv:1604.06174.
+    Source: recomputation by segments: Chen et al. 2016, arXiv:1604.06174; of single values:
+        Kirisame et al. 2021, arXiv:2006.09616.
     """
     if not isinstance(model, Module):
         raise _C.ArgumentTypeError(
@@ -219,15 +266,14 @@ def make_step(
         )
     _check_segments(model, segments)
     chosen = checked_fallback("make_step", fallback)
+    _check_limit(memory_limit, segments)
     if segments == "auto":
         from lucid.compile.auto import AutoStep
 
         return AutoStep(model, loss_fn, bool(dynamic), chosen, has_aux, memory_limit, candidates)
-    if memory_limit is not None or candidates is not None:
-        raise _C.UnsupportedError(
-            "make_step: memory_limit and candidates go with segments='auto' in this version"
-        )
-    return Step(model, loss_fn, bool(dynamic), segments, chosen, has_aux)
+    if candidates is not None:
+        raise _C.UnsupportedError("make_step: candidates go with segments='auto'; leave them out")
+    return Step(model, loss_fn, bool(dynamic), segments, chosen, has_aux, memory_limit)
 
 
 def make_segmented_step(

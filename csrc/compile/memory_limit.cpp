@@ -1,0 +1,170 @@
+#include "compile/memory_limit.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "passes/recompute.h"
+#include "planner/plan.h"
+#include "support/errors.h"
+
+namespace lucid::compile {
+namespace {
+
+using passes::EvictionPolicy;
+using passes::Order;
+using Power = EvictionPolicy::Power;
+
+// Short-sighted ones drop the cheapest values; those that look at distances hold out longer.
+constexpr std::array kPolicies = {
+    EvictionPolicy{Power::kNone, false}, EvictionPolicy{Power::kRoot, false},
+    EvictionPolicy{Power::kOne, false},  EvictionPolicy{Power::kNone, true},
+    EvictionPolicy{Power::kRoot, true},  EvictionPolicy{Power::kOne, true},
+};
+// Plans that are laid out exactly near the limit, before the search goes down step by step.
+constexpr int kMaxPlans = 16;
+// Each step aims at so much of the one before; they end after so many that brought nothing.
+constexpr double kRung = 0.9;
+constexpr double kSmallRung = 0.98;
+constexpr int kMaxVainRungs = 4;
+
+struct Candidate {
+  size_t policy = 0;
+  int64_t budget_bytes = 0;
+  double effort = 0;
+  Order order;
+};
+
+struct Planned {
+  ir::Graph graph;
+  int64_t peak = 0;
+};
+
+class Search {
+ public:
+  Search(const ir::Graph& graph, std::span<const int64_t> scratch_sizes, int64_t limit_bytes,
+         Recomputation& done)
+      : graph_(graph),
+        scratch_sizes_(scratch_sizes),
+        model_(graph, scratch_sizes),
+        limit_bytes_(limit_bytes),
+        done_(done) {}
+
+  ir::Graph run() {
+    done_.peak_before = done_.peak = planner::plan(graph_, scratch_sizes_).arena_bytes;
+    for (const passes::Work& work : model_.work()) done_.whole += work.cost;
+    if (done_.peak_before <= limit_bytes_) return graph_;
+    for (size_t policy = 0; policy < kPolicies.size(); ++policy) open(policy, limit_bytes_);
+    for (int i = 0; i < kMaxPlans && !candidates_.empty(); ++i) {
+      const Candidate candidate = take_cheapest();
+      Planned planned = laid_out(candidate.order);
+      if (planned.peak <= limit_bytes_) return finished(candidate, std::move(planned));
+      // The layout has gaps, or the policy found no more to drop: aim lower by as much.
+      const int64_t excess = planned.peak - limit_bytes_;
+      open(candidate.policy, candidate.budget_bytes - std::max(excess, limit_bytes_ / 128));
+    }
+    return go_down();
+  }
+
+ private:
+  // Looks for an order within the budget; the policy has none if it repeats too much.
+  void open(size_t policy, int64_t budget_bytes) {
+    if (budget_bytes <= 0) return;
+    std::optional<Order> order = passes::evict(model_, budget_bytes, kPolicies[policy]);
+    if (!order) return;
+    *order = passes::keep_what_fits(model_, std::move(*order), budget_bytes);
+    const double effort = passes::repeats(model_, *order).cost.effort();
+    candidates_.push_back({policy, budget_bytes, effort, std::move(*order)});
+  }
+
+  Candidate take_cheapest() {
+    const auto cheapest = std::ranges::min_element(candidates_, {}, &Candidate::effort);
+    Candidate taken = std::move(*cheapest);
+    candidates_.erase(cheapest);
+    return taken;
+  }
+
+  // The graph of an order and the bytes that the planner gives it.
+  Planned laid_out(const Order& order) {
+    Planned result{passes::reordered(graph_, model_, order), 0};
+    std::vector<int64_t> scratch_sizes;
+    scratch_sizes.reserve(result.graph.nodes().size());
+    size_t step = 0;
+    for (const ir::Node& node : result.graph.nodes()) {
+      const bool is_alias = node.op->is(ir::kAlias);
+      scratch_sizes.push_back(is_alias ? 0 : scratch_sizes_[order[step++]]);
+    }
+    result.peak = planner::plan(result.graph, scratch_sizes).arena_bytes;
+    return result;
+  }
+
+  ir::Graph finished(const Candidate& candidate, Planned planned) {
+    const passes::Repeats repeats = passes::repeats(model_, candidate.order);
+    done_.peak = planned.peak;
+    done_.num_repeated = repeats.count;
+    done_.repeated = repeats.cost;
+    return std::move(planned.graph);
+  }
+
+  // Goes down from the peak without a limit, then around the best budget in small steps. Neither
+  // depends on the limit: the peak that a message names is reached when it is asked for.
+  ir::Graph go_down() {
+    smallest_ = done_.peak_before;
+    best_budget_ = static_cast<double>(done_.peak_before);
+    int num_vain = 0;
+    for (double budget = kRung * best_budget_; num_vain < kMaxVainRungs; budget *= kRung) {
+      const int64_t before = smallest_;
+      if (auto found = try_budget(budget)) return std::move(*found);
+      num_vain = smallest_ < before ? 0 : num_vain + 1;
+    }
+    const double lowest = best_budget_ * kRung;
+    for (double budget = best_budget_ / kRung; budget > lowest; budget *= kSmallRung) {
+      if (auto found = try_budget(budget)) return std::move(*found);
+    }
+    throw Error(ErrorKind::kUser,
+                "make_step: memory_limit=" + std::to_string(limit_bytes_) +
+                    " bytes cannot be met: the smallest peak found is " +
+                    std::to_string(smallest_) + " bytes, against " +
+                    std::to_string(done_.peak_before) +
+                    " without a limit; raise the limit or make the batch smaller");
+  }
+
+  // Lays out what every policy makes of a budget, the cheapest first; the first that fits.
+  std::optional<ir::Graph> try_budget(double budget) {
+    candidates_.clear();
+    for (size_t policy = 0; policy < kPolicies.size(); ++policy) {
+      open(policy, static_cast<int64_t>(budget));
+    }
+    while (!candidates_.empty()) {
+      const Candidate candidate = take_cheapest();
+      Planned planned = laid_out(candidate.order);
+      if (planned.peak <= limit_bytes_) return finished(candidate, std::move(planned));
+      if (planned.peak >= smallest_) continue;
+      smallest_ = planned.peak;
+      best_budget_ = budget;
+    }
+    return std::nullopt;
+  }
+
+  const ir::Graph& graph_;
+  std::span<const int64_t> scratch_sizes_;
+  passes::MemoryModel model_;
+  const int64_t limit_bytes_;
+  Recomputation& done_;
+  std::vector<Candidate> candidates_;
+  int64_t smallest_ = 0;    // peak that going down has reached
+  double best_budget_ = 0;  // and the budget that it was aimed at
+};
+
+}  // namespace
+
+ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
+                     int64_t limit_bytes, Recomputation& done) {
+  return Search(graph, scratch_sizes, limit_bytes, done).run();
+}
+
+}  // namespace lucid::compile

@@ -1,0 +1,27 @@
+// Compiling under a memory limit: what to keep and what to recompute, on the whole graph.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ir/graph.h"
+#include "ops/cost.h"
+
+namespace lucid::compile {
+
+/// What a memory limit did to a graph.
+struct Recomputation {
+  int64_t peak_before = 0;  ///< bytes of the arena without a limit
+  int64_t peak = 0;         ///< bytes of the arena now
+  int64_t num_repeated = 0;
+  ops::Cost repeated;  ///< cost of the nodes that run again
+  ops::Cost whole;     ///< cost of the graph with every node run once
+};
+
+/// A graph of the same results, bit for bit, whose arena takes no more than `limit_bytes`: some
+/// nodes are computed again, the cheapest for the memory they free. `scratch_sizes` are those of
+/// the nodes of `graph`. Throws UserError with the smallest peak that was found if there is none.
+ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
+                     int64_t limit_bytes, Recomputation& done);
+
+}  // namespace lucid::compile
