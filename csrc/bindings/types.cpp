@@ -160,6 +160,18 @@ runtime::AutocastMode& mode_of(const DeviceObject& device) {
   return runtime::thread_state().autocast[static_cast<size_t>(device.value)];
 }
 
+PyObject* is_autocast_on(PyObject*, PyObject*) {
+  const runtime::AutocastModes& modes = runtime::thread_state().autocast;
+  return PyBool_FromLong(modes[0].enabled || modes[1].enabled);
+}
+
+// Asked at each call of a marked function, so without pybind11's checks of arguments.
+PyMethodDef autocast_methods[] = {
+    {"is_autocast_on", is_autocast_on, METH_NOARGS,
+     "is_autocast_on(): True if this thread's mixed precision is on for some device."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 // Mixed precision of this thread. Python holds a suspended state as the bits of `enabled`.
 void bind_autocast(py::module_& m) {
   m.def("autocast_mode", [](const DeviceObject& device) {
@@ -174,10 +186,7 @@ void bind_autocast(py::module_& m) {
     }
     mode_of(device) = {enabled, *dtype};
   });
-  m.def("is_autocast_on", [] {
-    const runtime::AutocastModes& modes = runtime::thread_state().autocast;
-    return modes[0].enabled || modes[1].enabled;
-  });
+  if (PyModule_AddFunctions(m.ptr(), autocast_methods) != 0) throw py::error_already_set();
   m.def("suspend_autocast", [] {
     runtime::AutocastModes& modes = runtime::thread_state().autocast;
     return py::make_tuple(std::exchange(modes[0].enabled, false),

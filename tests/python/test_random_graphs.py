@@ -64,6 +64,24 @@ def test_compiled_equals_eager(seed: int) -> None:
         pytest.fail(report(program, seed))
 
 
+@pytest.mark.parametrize("low", [lucid.bfloat16, lucid.float16], ids=lambda d: d.name)
+def test_compiled_equals_eager_under_autocast(low: lucid.dtype) -> None:
+    """Operations that take one dtype and are not cast refuse some of the programs."""
+    equal = 0
+    for seed in range(NUM_PROGRAMS):
+        program = write_program(seed)
+        model = ProgramModule(program, seed)
+        with lucid.autocast("cpu", low):
+            try:
+                expected = results(model, model, seed)
+            except lucid.DtypeError:
+                continue
+            step = make_step(model, lambda y: y, fallback="error")
+            assert results(model, step, seed) == expected, f"seed {seed}\n{program}"
+        equal += 1
+    assert equal >= NUM_PROGRAMS - 10
+
+
 @pytest.fixture
 def num_threads() -> Iterator[None]:
     """Puts the number of threads back."""

@@ -485,4 +485,67 @@ CASES = [
         lucid.OutOfRangeError,
         "one_hot: a class is negative: the largest is -2; use classes from 0 on",
     ),
+    ErrorCase(
+        "F.embedding_bag: option",
+        lambda: F.embedding_bag(i64(2, 3), f32(4, 2), sparse=True),
+        lucid.UnsupportedError,
+        "embedding_bag: sparse is not supported; leave it unset",
+    ),
+    ErrorCase(
+        "F.embedding_bag: mode",
+        lambda: F.embedding_bag(i64(2, 3), f32(4, 2), mode="min"),
+        lucid.UserError,
+        "embedding_bag: mode must be 'sum', 'mean' or 'max': got 'min'",
+    ),
+    ErrorCase(
+        "F.embedding_bag: axes",
+        lambda: F.embedding_bag(i64(2, 3, 4), f32(4, 2)),
+        lucid.ShapeError,
+        "embedding_bag: input must have 1 or 2 axes: got shape (2, 3, 4)",
+    ),
+    ErrorCase(
+        "F.embedding_bag: no offsets",
+        lambda: F.embedding_bag(i64(3), f32(4, 2)),
+        lucid.UserError,
+        "embedding_bag: offsets go with an input of 1 axis: got shape (3,) without offsets",
+    ),
+    ErrorCase(
+        "F.embedding_bag: axes of offsets",
+        lambda: F.embedding_bag(i64(3), f32(4, 2), i64(1, 1)),
+        lucid.ShapeError,
+        "embedding_bag: offsets must have 1 axis: got shape (1, 1)",
+    ),
+    ErrorCase(
+        "F.embedding_bag: max",
+        lambda: F.embedding_bag(i64(3), f32(4, 2), i64(1), mode="max"),
+        lucid.UnsupportedError,
+        (
+            "embedding_bag: mode='max' with offsets is not supported; give bags of one size as "
+            "(B, N), with padding_idx in the free places"
+        ),
+    ),
+    ErrorCase(
+        "F.embedding_bag: factors",
+        lambda: F.embedding_bag(i64(2, 3), f32(4, 2), per_sample_weights=f32(2, 3)),
+        lucid.UserError,
+        "embedding_bag: per_sample_weights go with mode='sum': got 'mean'",
+    ),
+    ErrorCase(
+        "F.embedding_bag: shape of factors",
+        lambda: F.embedding_bag(i64(2, 3), f32(4, 2), mode="sum", per_sample_weights=f32(3)),
+        lucid.ShapeError,
+        "embedding_bag: per_sample_weights must have the shape of input: got (3,) and (2, 3)",
+    ),
+    ErrorCase(
+        "F.embedding_bag: no end",
+        lambda: F.embedding_bag(i64(3), f32(4, 2), i64(0), include_last_offset=True),
+        lucid.ShapeError,
+        "embedding_bag: offsets must have an element with include_last_offset: got (0,)",
+    ),
+    ErrorCase(
+        "F.embedding_bag: first offset",
+        lambda: F.embedding_bag(i64(3), f32(4, 2), lucid.tensor([1, 2])),
+        lucid.OutOfRangeError,
+        "embedding_bag: offsets must start with 0 and never fall: got [1, 2]",
+    ),
 ]

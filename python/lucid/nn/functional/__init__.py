@@ -41,6 +41,7 @@ from lucid.nn.functional.convolution import (
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d
 from lucid.nn.functional.embedding import embedding, one_hot
+from lucid.nn.functional.embedding_bag import embedding_bag
 from lucid.nn.functional.linear import bilinear, linear
 from lucid.nn.functional.loss import (
     binary_cross_entropy,
@@ -107,6 +108,7 @@ __all__ = [
     "dropout2d",
     "elu",
     "embedding",
+    "embedding_bag",
     "fold",
     "gaussian_nll_loss",
     "gelu",

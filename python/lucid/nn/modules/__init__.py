@@ -36,7 +36,7 @@ from lucid.nn.modules.container import (
     ParameterList,
     Sequential,
 )
-from lucid.nn.modules.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from lucid.nn.modules.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from lucid.nn.modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d
 from lucid.nn.modules.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from lucid.nn.modules.loss import (
@@ -89,7 +89,7 @@ from lucid.nn.modules.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
-from lucid.nn.modules.sparse import Embedding
+from lucid.nn.modules.sparse import Embedding, EmbeddingBag
 from lucid.nn.modules.transformer import (
     Transformer,
     TransformerDecoder,
@@ -118,6 +118,7 @@ __all__ = [
     "ConstantPad2d",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
     "CosineEmbeddingLoss",
@@ -128,6 +129,7 @@ __all__ = [
     "Dropout2d",
     "ELU",
     "Embedding",
+    "EmbeddingBag",
     "Flatten",
     "Fold",
     "GELU",

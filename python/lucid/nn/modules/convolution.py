@@ -223,6 +223,24 @@ class Conv2d(_Direct):
         )
 
 
+class Conv3d(_Direct):
+    """Cross-correlation over three axes.
+
+    Input: (N, in_channels, D, H, W) or without N. Output: (N, out_channels, D_out, H_out, W_out).
+    ``weight`` (out_channels, in_channels / groups, KD, KH, KW) and ``bias`` (out_channels,) start
+    uniform in +-1 / sqrt(in_channels / groups * KD * KH * KW). Arguments as :class:`Conv2d`.
+    """
+
+    _rank = 3
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See :func:`lucid.nn.functional.conv3d`."""
+        padded, padding = self._padded(input)
+        return F.conv3d(
+            padded, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+
 class _Transposed(_Convolution):
     """Transposed convolutions in PyTorch's argument order."""
 
