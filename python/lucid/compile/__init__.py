@@ -6,6 +6,7 @@ from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
 from lucid.compile.module import CompiledModule, compile, compiled_step
 from lucid.compile.process import cache_info, clear_cache, counters
+from lucid.compile.saving import load_compiled, save_compiled
 from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, make_step
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "compiled_step",
     "counters",
     "fused_step",
+    "load_compiled",
     "make_autoseg_step",
     "make_segmented_step",
     "make_step",
+    "save_compiled",
 ]
 
 make_callable(__name__)
