@@ -230,7 +230,8 @@ def main(arguments: list[str]) -> int:
         for mode in options.modes:
             print(f"-- {workload} ({mode})", file=sys.stderr, flush=True)
             starter = _Starter(interpreters, workload, mode, options)
-            results, missing = _measure(starter, able, effort)
+            here = [c for c in able if not c.modes or mode in c.modes]
+            results, missing = _measure(starter, here, effort)
             measured += results
             failures += [f"{workload} ({mode}): {reason}" for reason in missing]
     versions = {k: v for one in measured for k, v in one.versions.items()}
