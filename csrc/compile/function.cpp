@@ -98,6 +98,7 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
     }
   }
   made->describe(trace);
+  if (!found) made->note_given(finals);
   made->compile_forward(finals, kept);
   if (found) {
     const BackwardRef backward = made->compile_backward(*found);
@@ -106,6 +107,27 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   made->measure(kept);
   made->timing_.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return made;
+}
+
+// Without a backward nobody but the cells that are written reads their old values after a run.
+void CompiledFunction::note_given(const std::vector<ir::ValueId>& finals) {
+  for (const int input : written_inputs()) {
+    if (input < 0) continue;
+    const ir::ValueId value = graph_.inputs()[static_cast<size_t>(input)].value;
+    const bool is_returned = std::ranges::find(finals, value) != finals.end();
+    if (!is_returned) options_.given.push_back(static_cast<uint32_t>(input));
+  }
+}
+
+// An input may be overwritten if its cell and the table of this run are all that hold it.
+std::vector<bool> CompiledFunction::given_now(const Table& table) const {
+  constexpr int64_t kCellAndTable = 2;
+  std::vector<bool> given(table.size(), false);
+  for (const uint32_t input : options_.given) {
+    const BufferRef& buffer = table[input];
+    given[input] = buffer.use_count() == kCellAndTable && !buffer->is_borrowed();
+  }
+  return given;
 }
 
 void CompiledFunction::find_roots(const runtime::Trace& trace) {
@@ -237,7 +259,11 @@ std::vector<TensorRef> CompiledFunction::run(const Call& call) {
     table = gather(call, drawn);
     edges = target_edges(call);
     std::vector<BufferRef> outputs;
-    timed([&] { outputs = run_executable(*forward_, table); });
+    const std::vector<bool> given = given_now(table);
+    timed([&] {
+      outputs = forward_->executable->run_giving(table, given);
+      runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
+    });
     for (BufferRef& output : outputs) table.push_back(std::move(output));
   } catch (...) {
     take_back(drawn);

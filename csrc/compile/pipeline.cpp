@@ -96,11 +96,36 @@ class Dumper {
   int next_ = 0;
 };
 
+// Under a limit: fused if that keeps to it, else with values computed again.
+void compile_executable(Compiled& compiled, backends::Backend& backend, const Options& options,
+                        Dumper& dumper) {
+  backends::CompileHints hints{.given = options.given};
+  compiled.executable = backend.compile(compiled.graph, hints);
+  if (!options.memory_limit) return;
+  const int64_t limit = *options.memory_limit;
+  Recomputation& done = compiled.recomputation.emplace();
+  const int64_t arena = compiled.executable->memory().arena_peak;
+  if (arena <= limit) {
+    done.peak_before = done.peak = arena;
+    return;
+  }
+  compiled.graph = fit_memory(compiled.graph, backend.scratch_sizes(compiled.graph), limit, done);
+  ir::verify(compiled.graph, "recompute");
+  dumper.write("recompute", compiled.graph);
+  compiled.executable = backend.compile(compiled.graph, hints);
+  if (compiled.executable->memory().arena_peak > limit) {
+    hints.fuses = false;
+    compiled.executable = backend.compile(compiled.graph, hints);
+  }
+  check_arena(compiled, limit);
+}
+
 }  // namespace
 
 CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options) {
   std::string key(name(device));
   if (options.memory_limit) key += "limit=" + std::to_string(*options.memory_limit) + ";";
+  for (const uint32_t input : options.given) key += "given=" + std::to_string(input) + ";";
   key += ir::structure_key(graph);
   if (CompiledRef known = cache().find(key)) return known;
   Dumper dumper;
@@ -109,14 +134,7 @@ CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options
   compiled->graph = passes::run_pipeline(
       std::move(graph),
       [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
-  backends::Backend& backend = backends::backend_for(device);
-  if (options.memory_limit) {
-    compiled->graph = fit_memory(compiled->graph, backend.scratch_sizes(compiled->graph),
-                                 *options.memory_limit, compiled->recomputation.emplace());
-    ir::verify(compiled->graph, "recompute");
-    dumper.write("recompute", compiled->graph);
-  }
-  compiled->executable = backend.compile(compiled->graph);
+  compile_executable(*compiled, backends::backend_for(device), options, dumper);
   runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   cache().insert(key, compiled);
   return compiled;

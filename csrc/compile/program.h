@@ -65,6 +65,8 @@ class Program : public std::enable_shared_from_this<Program> {
   Inputs gather(const Call& call, Drawn& drawn) const;
   void take_back(const Drawn& drawn) const;
   std::vector<runtime::Edge> target_edges(const Call& call) const;
+  /// By write: the graph's input whose cell it replaces, or -1.
+  std::vector<int> written_inputs() const;
   /// Puts the buffers, one a write of the trace, into the cells they belong to.
   void write_state(const Call& call, std::vector<backends::BufferRef> buffers) const;
   /// Runs something long, other threads of the host meanwhile, and notes its time.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/cpu/fusion.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/memory_pool.h"
 #include "planner/plan.h"
@@ -43,13 +44,20 @@ std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& n
 
 class CpuExecutable final : public backends::Executable {
  public:
-  explicit CpuExecutable(const ir::Graph& graph) {
+  CpuExecutable(FusedGraph fused, std::span<const uint32_t> given) {
+    const ir::Graph& graph = fused.graph;
     std::vector<int64_t> scratch_sizes;
-    for (const ir::Node& node : graph.nodes()) {
-      add_step(graph, node);
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      add_step(graph, graph.nodes()[i], fused.programs[i]);
       scratch_sizes.push_back(static_cast<int64_t>(steps_.back().kernel->scratch_bytes()));
     }
-    plan_ = planner::plan(graph, scratch_sizes);
+    const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
+      const std::optional<TileProgram>& program = fused.programs[node];
+      if (program) return program->may_overwrite(output, input);
+      return output == 0 && input == 0 && graph.nodes()[node].op->is(ir::kInPlace);
+    };
+    plan_ = planner::plan(graph, scratch_sizes, may_overwrite, given);
+    keep_safe_donations(fused);
     for (size_t i = 0; i < steps_.size(); ++i) {
       steps_[i].scratch_offset = plan_.scratch_offsets[i];
     }
@@ -66,9 +74,30 @@ class CpuExecutable final : public backends::Executable {
 
   std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                              const ir::Attrs* run_time_attrs) const override {
-    std::vector<BufferRef> outputs;
-    outputs.reserve(output_sizes_.size());
-    for (const int64_t size : output_sizes_) outputs.push_back(allocate(size));
+    std::vector<BufferRef> outputs(output_sizes_.size());
+    run_into(outputs, inputs, run_time_attrs);
+    return outputs;
+  }
+
+  std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
+                                    const std::vector<bool>& given) const override {
+    std::vector<BufferRef> outputs(output_sizes_.size());
+    for (const planner::Donation& donation : plan_.donations) {
+      if (given[donation.input]) outputs[donation.output] = inputs[donation.input];
+    }
+    run_into(outputs, inputs, nullptr);
+    return outputs;
+  }
+
+  backends::MemoryReport memory() const override { return memory_; }
+
+ private:
+  // Outputs that have no buffer yet get a fresh one.
+  void run_into(std::vector<BufferRef>& outputs, std::span<const BufferRef> inputs,
+                const ir::Attrs* run_time_attrs) const {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] == nullptr) outputs[i] = allocate(output_sizes_[i]);
+    }
     const Lease arena(plan_.arena_bytes);
     Scratchpad pointers(operands_.size());
     for (size_t i = 0; i < operands_.size(); ++i) {
@@ -81,12 +110,21 @@ class CpuExecutable final : public backends::Executable {
       const auto size = static_cast<size_t>(output_sizes_[copy.output]);
       if (size > 0) std::memcpy(outputs[copy.output]->data(), from, size);
     }
-    return outputs;
   }
 
-  backends::MemoryReport memory() const override { return memory_; }
+  // What is overwritten cannot be put back: a donation stands only where no later node can fail.
+  void keep_safe_donations(const FusedGraph& fused) {
+    const auto cannot_fail = [&](size_t node) {
+      const ir::Node& made = fused.graph.nodes()[node];
+      return fused.programs[node].has_value() || made.op->is(ir::kAlias) ||
+             pointwise_tile({made, fused.graph}).function != nullptr;
+    };
+    size_t first_safe = fused.graph.nodes().size();
+    while (first_safe > 0 && cannot_fail(first_safe - 1)) --first_safe;
+    std::erase_if(plan_.donations,
+                  [&](const planner::Donation& donation) { return donation.node < first_safe; });
+  }
 
- private:
   // Pointers of one run; small graphs keep them on the stack.
   class Scratchpad {
    public:
@@ -102,9 +140,12 @@ class CpuExecutable final : public backends::Executable {
     std::vector<void*> heap_;
   };
 
-  void add_step(const ir::Graph& graph, const ir::Node& node) {
-    Step step{
-        .kernel = located_kernel(graph, node), .attrs = node.attrs, .location = node.location};
+  void add_step(const ir::Graph& graph, const ir::Node& node,
+                const std::optional<TileProgram>& program) {
+    Step step{.kernel = program ? make_fused_kernel({node, graph}, *program)
+                                : located_kernel(graph, node),
+              .attrs = node.attrs,
+              .location = node.location};
     step.first_input = static_cast<uint32_t>(operands_.size());
     for (const auto& input : node.inputs) operands_.push_back(input ? index(*input) : kAbsent);
     step.first_output = static_cast<uint32_t>(operands_.size());
@@ -160,7 +201,18 @@ class CpuExecutable final : public backends::Executable {
 class CpuBackend final : public backends::Backend {
  public:
   backends::ExecutableRef compile(const ir::Graph& graph) override {
-    return std::make_shared<CpuExecutable>(graph);
+    return compile(graph, backends::CompileHints{});
+  }
+  backends::ExecutableRef compile(const ir::Graph& graph,
+                                  const backends::CompileHints& hints) override {
+    FusedGraph fused;
+    if (hints.fuses && graph.nodes().size() > 1) {
+      fused = fuse_elementwise(graph);
+    } else {
+      fused.graph = graph;
+      fused.programs.resize(graph.nodes().size());
+    }
+    return std::make_shared<CpuExecutable>(std::move(fused), hints.given);
   }
   std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
     std::vector<int64_t> sizes;
