@@ -31,6 +31,7 @@ _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
 _MAX_LINES = 1000
 _LOOKS = 1000
+_MOST_BYTES = 2**62  # a memory limit beyond that limits nothing
 
 
 class FallbackWarning(UserWarning):
@@ -260,7 +261,7 @@ class Step:
             leaves,
             count,
             self._has_aux,
-            self._memory_limit,
+            None if self._memory_limit is None else min(self._memory_limit, _MOST_BYTES),
         )
 
     def _segment_count(self, structures: list[Structure], leaves: list[Tensor]) -> int:
