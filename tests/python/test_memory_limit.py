@@ -13,7 +13,7 @@ import lucid.nn as nn
 import lucid.nn.functional as F
 import pytest
 from lucid import Tensor
-from lucid.compile import Step, clear_cache, counters, make_step
+from lucid.compile import FallbackWarning, Step, clear_cache, counters, make_step
 from op_running import to_bytes
 from random_programs import ProgramModule, write_program
 from test_bit_equality import bits, grad_bits, state_bits
@@ -264,6 +264,15 @@ def test_what_is_no_limit(limit: Any, segments: Any) -> None:
     assert str(caught.value) == (
         f"make_step: memory_limit must be a positive number of bytes: got {limit!r}"
     )
+
+
+def test_a_fallback_says_that_the_limit_is_not_kept() -> None:
+    def loss(y: Tensor) -> Tensor:
+        return y.sum() * y.sum().item()
+
+    step = make_step(mlp(), loss, memory_limit=10_000)
+    with pytest.warns(FallbackWarning, match="\nits memory_limit is not kept then\n"):
+        step(regression(0)[0]).backward()
 
 
 def test_no_limit_with_a_number_of_segments() -> None:

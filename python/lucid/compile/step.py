@@ -316,11 +316,15 @@ class Step:
         self._history.append(f"{_describe(leaves)}: runs eagerly: {reason}")
         if self._fallback == "warn":
             warnings.warn(
-                f"make_step: this step runs eagerly: {reason}\n"
+                f"make_step: this step runs eagerly: {reason}\n{self._unbounded()}"
                 'pass fallback="error" to raise instead, or "silent" to be told nothing',
                 FallbackWarning,
                 stacklevel=5,
             )
+
+    def _unbounded(self) -> str:
+        """What a fallback means for a memory limit, as a line of its own."""
+        return "its memory_limit is not kept then\n" if self._memory_limit is not None else ""
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         output = self._model(args[0])

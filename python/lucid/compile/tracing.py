@@ -182,8 +182,9 @@ def trace_step(
 ) -> Traced:
     """Trace and compile one signature, split into ``segments`` groups of the model's children.
 
-    Raises: UserError for a memory limit that cannot be met; TraceError for what a trace cannot carry; whatever the user's own code raises. The
-        model, its buffers, its attributes and the generators are then as before.
+    Raises: UserError for a memory limit that cannot be met; TraceError for what a trace cannot
+        carry; whatever the user's own code raises. The model, its buffers, its attributes and the
+        generators are then as before.
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
