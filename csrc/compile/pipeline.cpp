@@ -96,6 +96,16 @@ class Dumper {
   int next_ = 0;
 };
 
+// The search counts with the planner's arena; a backend may lay out another one.
+void check_arena(const Compiled& compiled, int64_t limit_bytes) {
+  const int64_t arena = compiled.executable->memory().arena_peak;
+  if (arena <= limit_bytes) return;
+  throw Error(ErrorKind::kUnsupported,
+              "make_step: this device does not keep to a memory_limit: its arena takes " +
+                  std::to_string(arena) + " bytes of " + std::to_string(limit_bytes) +
+                  "; leave the limit out");
+}
+
 }  // namespace
 
 CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options) {
@@ -117,6 +127,7 @@ CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options
     dumper.write("recompute", compiled->graph);
   }
   compiled->executable = backend.compile(compiled->graph);
+  if (options.memory_limit) check_arena(*compiled, *options.memory_limit);
   runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   cache().insert(key, compiled);
   return compiled;
