@@ -110,7 +110,7 @@ class Search {
     return std::move(planned.graph);
   }
 
-  // Goes down from the peak without a limit, then around the best budget in small steps. Neither
+  // Goes down from the peak without a limit, then from the best budget in small steps. Neither
   // depends on the limit: the peak that a message names is reached when it is asked for.
   ir::Graph go_down() {
     smallest_ = done_.peak_before;
@@ -121,8 +121,8 @@ class Search {
       if (auto found = try_budget(budget)) return std::move(*found);
       num_vain = smallest_ < before ? 0 : num_vain + 1;
     }
-    const double lowest = best_budget_ * kRung;
-    for (double budget = best_budget_ / kRung; budget > lowest; budget *= kSmallRung) {
+    const double highest = best_budget_;
+    for (double budget = highest; budget > kRung * kRung * highest; budget *= kSmallRung) {
       if (auto found = try_budget(budget)) return std::move(*found);
     }
     throw Error(ErrorKind::kUser,

@@ -96,6 +96,16 @@ class Dumper {
   int next_ = 0;
 };
 
+// The search counts with the planner's arena; a backend may lay out another one.
+void check_arena(const Compiled& compiled, int64_t limit_bytes) {
+  const int64_t arena = compiled.executable->memory().arena_peak;
+  if (arena <= limit_bytes) return;
+  throw Error(ErrorKind::kUnsupported,
+              "make_step: this device does not keep to a memory_limit: its arena takes " +
+                  std::to_string(arena) + " bytes of " + std::to_string(limit_bytes) +
+                  "; leave the limit out");
+}
+
 // Under a limit: fused if that keeps to it, else with values computed again.
 void compile_executable(Compiled& compiled, backends::Backend& backend, const Options& options,
                         Dumper& dumper) {

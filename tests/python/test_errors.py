@@ -35,6 +35,7 @@ UNREACHABLE = (
     ": tensors on two devices: ",
     "in-place change: the tensor is on ",
     "; make the tensor on that device",
+    "make_step: this device does not keep to a memory_limit: its arena takes ",
     "plane has 2^31 elements or more: input ",
 )
 

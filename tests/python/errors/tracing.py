@@ -350,4 +350,35 @@ CASES = [
             "from outside; assign it outside of the step, or use copy_"
         ),
     ),
+    ErrorCase(
+        "memory limit: cannot be met",
+        lambda: make_step(HIDDEN, lambda y: (y * y).sum(), memory_limit=1)(f32(16, 2)),
+        lucid.UserError,
+        (
+            "make_step: memory_limit=1 bytes cannot be met: the smallest peak found is 256 bytes, "
+            "against 256 without a limit; raise the limit or make the batch smaller"
+        ),
+    ),
+    ErrorCase(
+        "memory limit: no number of bytes",
+        lambda: make_step(HIDDEN, lambda y: y.sum(), memory_limit=-5),
+        lucid.UserError,
+        "make_step: memory_limit must be a positive number of bytes: got -5",
+    ),
+    ErrorCase(
+        "memory limit: with segments",
+        lambda: make_step(nn.Sequential(HIDDEN), lambda y: y.sum(), segments=2, memory_limit=99),
+        lucid.UnsupportedError,
+        (
+            "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
+            "segments out, and what to recompute is chosen on the whole graph, or take "
+            "segments='auto'"
+        ),
+    ),
+    ErrorCase(
+        "candidates without auto",
+        lambda: make_step(HIDDEN, lambda y: y.sum(), candidates=[1]),
+        lucid.UnsupportedError,
+        "make_step: candidates go with segments='auto'; leave them out",
+    ),
 ]
