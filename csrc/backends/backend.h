@@ -44,7 +44,6 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 
 /// What helps to compile a graph well.
 struct CompileHints {
-  bool fuses = true;            ///< false lays the arena out node by node, as the planner does
   std::vector<uint32_t> given;  ///< inputs that run_giving may be given
 };
 
@@ -63,6 +62,8 @@ class Backend {
   virtual std::vector<int64_t> scratch_sizes(const ir::Graph& graph) {
     return std::vector<int64_t>(graph.nodes().size(), 0);
   }
+  /// Exact bytes of the arena of an executable of the graph, whose nodes take those bytes.
+  virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
 };

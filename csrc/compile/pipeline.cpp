@@ -106,27 +106,24 @@ void check_arena(const Compiled& compiled, int64_t limit_bytes) {
                   "; leave the limit out");
 }
 
-// Under a limit: fused if that keeps to it, else with values computed again.
+// Under a limit values are computed again to keep to it.
 void compile_executable(Compiled& compiled, backends::Backend& backend, const Options& options,
                         Dumper& dumper) {
-  backends::CompileHints hints{.given = options.given};
-  compiled.executable = backend.compile(compiled.graph, hints);
-  if (!options.memory_limit) return;
-  const int64_t limit = *options.memory_limit;
-  Recomputation& done = compiled.recomputation.emplace();
-  const int64_t arena = compiled.executable->memory().arena_peak;
-  if (arena <= limit) {
-    done.peak_before = done.peak = arena;
+  backends::CompileHints hints;
+  hints.given = options.given;
+  if (!options.memory_limit) {
+    compiled.executable = backend.compile(compiled.graph, hints);
     return;
   }
-  compiled.graph = fit_memory(compiled.graph, backend.scratch_sizes(compiled.graph), limit, done);
+  const int64_t limit = *options.memory_limit;
+  const auto arena_of = [&](const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
+    return backend.arena_bytes(graph, scratch_sizes);
+  };
+  compiled.graph = fit_memory(compiled.graph, backend.scratch_sizes(compiled.graph), limit,
+                              arena_of, compiled.recomputation.emplace());
   ir::verify(compiled.graph, "recompute");
   dumper.write("recompute", compiled.graph);
   compiled.executable = backend.compile(compiled.graph, hints);
-  if (compiled.executable->memory().arena_peak > limit) {
-    hints.fuses = false;
-    compiled.executable = backend.compile(compiled.graph, hints);
-  }
   check_arena(compiled, limit);
 }
 

@@ -32,6 +32,7 @@ class CompiledStep final : public Program {
 
   std::string graph_text() const override { return pieces_->text(); }
   size_t num_nodes() const override { return pieces_->num_nodes(); }
+  std::optional<Recomputation> recomputation() const override { return pieces_->recomputation(); }
 
  private:
   explicit CompiledStep(Device device) : Program(device) {}

@@ -150,7 +150,7 @@ class Planner {
 
   bool allows(size_t place, size_t output, size_t input) const {
     if (may_overwrite_) return may_overwrite_(place, output, input);
-    return output == 0 && input == 0 && graph_.nodes()[place].op->is(ir::kInPlace);
+    return allows_overwrite(*graph_.nodes()[place].op, output, input);
   }
 
   // True if that output of a node may take the memory of that operand, which dies there.
@@ -165,8 +165,7 @@ class Planner {
       const bool reads_again =
           i != input && node.inputs[i] && root(*node.inputs[i]) == root(node.in(input));
       const bool same_elements = node.op->is(ir::kElementwise) && reads_again &&
-                                 graph_.type(*node.inputs[i]) == taken &&
-                                 (!may_overwrite_ || allows(place, output, i));
+                                 graph_.type(*node.inputs[i]) == taken && allows(place, output, i);
       if (reads_again && !same_elements) return false;
     }
     return true;
@@ -285,6 +284,10 @@ class Planner {
 };
 
 }  // namespace
+
+bool allows_overwrite(const ir::Op& op, size_t output, size_t input) {
+  return op.is(ir::kInPlace) && output == 0 && (input == 0 || op.is(ir::kElementwise));
+}
 
 Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
           const MayOverwrite& may_overwrite, std::span<const uint32_t> given) {

@@ -52,8 +52,12 @@ struct Plan {
 /// True if a node may write that output into the memory of that input, element by element.
 using MayOverwrite = std::function<bool(size_t node, size_t output, size_t input)>;
 
+/// What an operation's traits say of that: the first output may take the first input's memory, of
+/// an element-wise operation that of any input.
+bool allows_overwrite(const ir::Op& op, size_t output, size_t input);
+
 /// Lays out the values of `graph`; `scratch_sizes[i]` bytes are needed while node i runs. Without
-/// `may_overwrite` the first output of a node with kInPlace may take its first input's memory.
+/// `may_overwrite` the operations' traits tell.
 /// `given` are the graph inputs whose buffers a run may be given to overwrite.
 /// Throws OutOfMemoryError if no address space could hold them.
 Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,

@@ -36,6 +36,10 @@ constexpr int64_t kValue = 4096;
 constexpr int64_t kScalar = 64;
 constexpr int64_t kPeak = 5 * kValue + kScalar;
 
+int64_t planned_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
+  return planner::plan(graph, scratch_sizes).arena_bytes;
+}
+
 std::vector<int64_t> no_scratch(const ir::Graph& graph) {
   return std::vector<int64_t>(graph.nodes().size(), 0);
 }
@@ -64,7 +68,7 @@ int count(const ir::Graph& graph, std::string_view op) {
 
 ir::Graph fitted(const ir::Graph& graph, int64_t limit) {
   compile::Recomputation done;
-  ir::Graph result = compile::fit_memory(graph, no_scratch(graph), limit, done);
+  ir::Graph result = compile::fit_memory(graph, no_scratch(graph), limit, planned_bytes, done);
   ir::verify(result, "fit_memory");
   CHECK_EQ(planner::plan(result, no_scratch(result)).arena_bytes, done.peak);
   CHECK(done.peak <= limit);
@@ -223,7 +227,7 @@ TEST(scratch_counts) {
   std::vector<int64_t> scratch = no_scratch(graph);
   scratch[2] = 4096;
   compile::Recomputation done;
-  const ir::Graph after = compile::fit_memory(graph, scratch, 5 * kValue, done);
+  const ir::Graph after = compile::fit_memory(graph, scratch, 5 * kValue, planned_bytes, done);
   CHECK_EQ(done.peak_before, 6 * kValue);
   CHECK_EQ(done.peak, 5 * kValue);
   CHECK_EQ(done.num_repeated, 1);
@@ -255,7 +259,8 @@ TEST(a_deep_chain_fits_into_the_square_root_of_its_memory) {
   const ir::Graph graph = parse_graph(text);
   CHECK_EQ(planner::plan(graph, no_scratch(graph)).arena_bytes, kDepth * 4096);
   compile::Recomputation done;
-  const ir::Graph after = compile::fit_memory(graph, no_scratch(graph), 60 * 4096, done);
+  const ir::Graph after =
+      compile::fit_memory(graph, no_scratch(graph), 60 * 4096, planned_bytes, done);
   CHECK(planner::plan(after, no_scratch(after)).arena_bytes <= 60 * 4096);
   CHECK(done.num_repeated <= 2 * kDepth);
 }

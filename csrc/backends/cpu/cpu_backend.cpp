@@ -42,6 +42,16 @@ std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& n
   }
 }
 
+planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_sizes,
+                      std::span<const uint32_t> given) {
+  const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
+    const std::optional<TileProgram>& program = fused.programs[node];
+    if (program) return program->may_overwrite(output, input);
+    return planner::allows_overwrite(*fused.graph.nodes()[node].op, output, input);
+  };
+  return planner::plan(fused.graph, scratch_sizes, may_overwrite, given);
+}
+
 class CpuExecutable final : public backends::Executable {
  public:
   CpuExecutable(FusedGraph fused, std::span<const uint32_t> given) {
@@ -51,12 +61,7 @@ class CpuExecutable final : public backends::Executable {
       add_step(graph, graph.nodes()[i], fused.programs[i]);
       scratch_sizes.push_back(static_cast<int64_t>(steps_.back().kernel->scratch_bytes()));
     }
-    const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
-      const std::optional<TileProgram>& program = fused.programs[node];
-      if (program) return program->may_overwrite(output, input);
-      return output == 0 && input == 0 && graph.nodes()[node].op->is(ir::kInPlace);
-    };
-    plan_ = planner::plan(graph, scratch_sizes, may_overwrite, given);
+    plan_ = plan_of(fused, scratch_sizes, given);
     keep_safe_donations(fused);
     for (size_t i = 0; i < steps_.size(); ++i) {
       steps_[i].scratch_offset = plan_.scratch_offsets[i];
@@ -205,14 +210,7 @@ class CpuBackend final : public backends::Backend {
   }
   backends::ExecutableRef compile(const ir::Graph& graph,
                                   const backends::CompileHints& hints) override {
-    FusedGraph fused;
-    if (hints.fuses && graph.nodes().size() > 1) {
-      fused = fuse_elementwise(graph);
-    } else {
-      fused.graph = graph;
-      fused.programs.resize(graph.nodes().size());
-    }
-    return std::make_shared<CpuExecutable>(std::move(fused), hints.given);
+    return std::make_shared<CpuExecutable>(fuse_elementwise(graph), hints.given);
   }
   std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
     std::vector<int64_t> sizes;
@@ -221,6 +219,14 @@ class CpuBackend final : public backends::Backend {
       sizes.push_back(static_cast<int64_t>(kernel->scratch_bytes()));
     }
     return sizes;
+  }
+  int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) override {
+    const FusedGraph fused = fuse_elementwise(graph);
+    std::vector<int64_t> fused_sizes;
+    for (size_t i = 0; i < fused.programs.size(); ++i) {
+      fused_sizes.push_back(fused.programs[i] ? 0 : scratch_sizes[fused.origins[i]]);
+    }
+    return plan_of(fused, fused_sizes, {}).arena_bytes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
 };

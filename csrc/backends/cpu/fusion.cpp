@@ -11,8 +11,8 @@ using Place = TileProgram::Place;
 // Larger programs push their own tiles out of the cache.
 constexpr size_t kMaxMembers = 64;
 constexpr size_t kMaxInputs = 24;
-// Nodes further apart keep operands alive for long, and share none in the cache.
-constexpr size_t kMaxDistance = 16;
+// Nodes further apart would keep operands alive for long.
+constexpr size_t kMaxDistance = 4;
 constexpr size_t kMaxOpen = 4;
 
 // Members in order. Nobody but members reads what an open cluster makes.
@@ -84,7 +84,8 @@ class Clustering {
                         candidate.inputs.size() + 3 <= kMaxInputs;
       if (!fits) continue;
       if (reads_from(node, place)) return place;
-      if (shares_operand(node, candidate)) sharing = place;
+      const bool is_next = node == candidate.members.back() + 1;
+      if (is_next && shares_operand(node, candidate)) sharing = place;
     }
     return sharing;
   }
@@ -228,8 +229,10 @@ class Rewriter {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       if (ends_at[i] != nullptr) {
         add_fused(*ends_at[i], last_reader);
+        result_.origins.push_back(i);
       } else if (!is_member[i]) {
         add_copy(graph_.nodes()[i]);
+        result_.origins.push_back(i);
       }
     }
     std::vector<ir::ValueId> outputs;

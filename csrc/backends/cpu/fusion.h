@@ -38,6 +38,7 @@ struct TileProgram {
 struct FusedGraph {
   ir::Graph graph;
   std::vector<std::optional<TileProgram>> programs;  ///< by node
+  std::vector<size_t> origins;                       ///< by node: its place, or its last member's
 };
 
 /// Nodes keep their order, but that a fused node stands where the last of its members stood.
