@@ -26,6 +26,7 @@ class PyRecorder {
 
   TensorRef argument(const TensorRef& source) { return live().argument(source); }
   void mark() { live().mark(); }
+  void differentiate(const std::vector<TensorRef>& results) { live().differentiate(results); }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
@@ -158,6 +159,10 @@ void bind_compile(py::module_& m) {
       .def("argument",
            [](PyRecorder& self, const TensorRef& source) { return self.argument(source); })
       .def("mark", &PyRecorder::mark)
+      .def("differentiate",
+           [](PyRecorder& self, const py::sequence& results) {
+             self.differentiate(tensors(results));
+           })
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {
              const std::vector<TensorRef> found = tensors(results);
@@ -181,6 +186,8 @@ void bind_compile(py::module_& m) {
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("graph_text", [](const StepEntry& self) { return self.step()->graph_text(); })
+      .def_property_readonly("has_effects",
+                             [](const StepEntry& self) { return self.step()->has_effects(); })
       .def_property_readonly("num_nodes",
                              [](const StepEntry& self) { return self.step()->num_nodes(); });
   m.def("compile_step", &compile_step);

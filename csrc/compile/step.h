@@ -62,6 +62,8 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
   StepTiming timing() const;
   std::string graph_text() const { return pieces_->text(); }
   size_t num_nodes() const { return pieces_->num_nodes(); }
+  /// True if running it does more than return its results.
+  bool has_effects() const { return has_effects_; }
 
  private:
   enum class Source : uint8_t { kArgument, kCapture, kDraw, kSeed };
@@ -87,6 +89,7 @@ class CompiledStep : public std::enable_shared_from_this<CompiledStep> {
 
   std::unique_ptr<const Pieces> pieces_;
   Device device_ = Device::kCpu;
+  bool has_effects_ = false;
   std::vector<ir::ValueType> result_types_;  // the loss first
   std::vector<InputSource> sources_;
   std::vector<ir::ValueType> input_types_;

@@ -1,6 +1,7 @@
 """The table of errors: a call for every message, and the message's exact text."""
 
 from errors import (
+    custom,
     functional,
     functions,
     modules,
@@ -23,4 +24,5 @@ CASES: list[ErrorCase] = [
     *functional.CASES,
     *modules.CASES,
     *training.CASES,
+    *custom.CASES,
 ]

@@ -210,6 +210,8 @@ def _trace(
         with _observing(called, made):
             results, aux = _record(recorder, model, loss_fn, structures, leaves, segments, has_aux)
         before.write_buffers()
+        with _observing(called, made):
+            recorder.differentiate(results)
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
