@@ -38,6 +38,7 @@ class PyRecorder {
   }
   void limit_nodes(size_t most) { live().limit_nodes(most); }
   void mark() { live().mark(); }
+  void differentiate(const std::vector<TensorRef>& results) { live().differentiate(results); }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
@@ -272,6 +273,10 @@ void bind_compile(py::module_& m) {
       .def("scalar", [](PyRecorder& self, const TensorRef& like) { return self.scalar(like); })
       .def("limit_nodes", &PyRecorder::limit_nodes)
       .def("mark", &PyRecorder::mark)
+      .def("differentiate",
+           [](PyRecorder& self, const py::sequence& results) {
+             self.differentiate(tensors(results));
+           })
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {
              const std::vector<TensorRef> found = tensors(results);
@@ -311,6 +316,8 @@ void bind_compile(py::module_& m) {
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("recomputation", &recomputation_dict)
+      .def_property_readonly("has_effects",
+                             [](const StepEntry& self) { return self.program()->has_effects(); })
       .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })
       .def_property_readonly("num_nodes",
                              [](const StepEntry& self) { return self.program()->num_nodes(); });

@@ -75,6 +75,8 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   std::shared_ptr<CompiledFunction> made(new CompiledFunction(device, options));  // NOLINT: private
   made->graph_ = trace.graph;
   made->results_ = trace.results;
+  made->has_effects_ = std::ranges::any_of(
+      trace.graph.nodes(), [](const ir::Node& node) { return !node.op->is(ir::kPure); });
   std::vector<ir::ValueId> finals = trace.results;
   for (const runtime::StateWrite& write : trace.writes) finals.push_back(write.value);
   std::vector<ir::ValueId> kept;
@@ -214,6 +216,11 @@ CompiledFunction::BackwardRef CompiledFunction::compile_backward(
   auto backward = std::make_shared<Backward>();
   if (!finds_slots(piece.inputs, backward->inputs)) {
     // The gradients of some results alone read what those of all do not: compute it again.
+    if (has_effects_) {
+      throw Error(ErrorKind::kUnsupported,
+                  "backward: the gradients of some results of a compiled function would run its "
+                  "impure operations again; give all results a gradient, or leave it uncompiled");
+    }
     cut.num_segments = 1;
     piece = passes::split(found.graph, cut).back();
     finds_slots(piece.inputs, backward->inputs);

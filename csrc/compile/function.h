@@ -34,6 +34,7 @@ class CompiledFunction final : public Program {
 
   std::string graph_text() const override;
   size_t num_nodes() const override;
+  bool has_effects() const override { return has_effects_; }
   std::optional<Recomputation> recomputation() const override { return forward_->recomputation; }
 
  private:
@@ -66,6 +67,7 @@ class CompiledFunction final : public Program {
   void measure(const std::vector<ir::ValueId>& kept);
 
   Options options_;
+  bool has_effects_ = false;
   ir::Graph graph_;  // the trace
   std::vector<ir::ValueId> results_;
   std::vector<uint32_t> result_slots_;

@@ -44,6 +44,8 @@ class Program : public std::enable_shared_from_this<Program> {
   /// The compiled graphs as text, in the order in which they run.
   virtual std::string graph_text() const = 0;
   virtual size_t num_nodes() const = 0;
+  /// True if running it does more than return its results: it runs once a call then.
+  virtual bool has_effects() const { return false; }
   /// What a memory limit did; nothing without one.
   virtual std::optional<Recomputation> recomputation() const { return {}; }
   ProgramMemory memory() const { return memory_; }

@@ -83,6 +83,11 @@ SavedTrace save(const runtime::Trace& trace) {
   if (!trace.scalars.empty()) {
     throw Error(ErrorKind::kInternal, "save_compiled: a trace with numbers of a run");
   }
+  if (trace.backward) {
+    throw Error(ErrorKind::kUnsupported,
+                "save_compiled: the step differentiates through an autograd.Function, whose Python "
+                "backward a file cannot hold; use operations or custom_op");
+  }
   SavedTrace saved;
   std::vector<ir::ValueId> outputs = trace.results;
   saved.result_tracks = trace.result_tracks;

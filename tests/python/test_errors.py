@@ -23,6 +23,7 @@ UNREACHABLE = (
     ": a gradient rule reads a value that its operation did not declare in vjp_reads",
     "a leaf's accumulator is not applied",
     ": a value without a tensor cannot be captured",
+    ": no host calls functions here; define it in Python",
     ": an operand belongs to a trace that has ended",
     # An earlier check refuses the same call.
     ": reduction over zero elements has no value",
@@ -64,7 +65,7 @@ def is_foreign(text: str) -> bool:
 
 def has_form(text: str) -> bool:
     """True for `<op>: <what is wrong>`: on one line, without a final period."""
-    return re.fullmatch(r"[^:\n]+: [^\n]*[^.\n]", text) is not None
+    return re.fullmatch(r"(?:[^:\n]|::)+: [^\n]*[^.\n]", text) is not None
 
 
 @rows()

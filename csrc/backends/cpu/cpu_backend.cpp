@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -103,13 +104,16 @@ class CpuExecutable final : public backends::Executable {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i] == nullptr) outputs[i] = allocate(output_sizes_[i]);
     }
-    const Lease arena(plan_.arena_bytes);
+    Lease arena(plan_.arena_bytes);
     Scratchpad pointers(operands_.size());
     for (size_t i = 0; i < operands_.size(); ++i) {
       const uint32_t value = operands_[i];
       pointers[i] = value == kAbsent ? nullptr : address(value, inputs, outputs, arena);
     }
-    for (const Step& step : steps_) run_step(step, pointers.data(), arena, run_time_attrs);
+    Memory memory(inputs, outputs, arena);
+    for (const Step& step : steps_) {
+      run_step(step, pointers.data(), arena, run_time_attrs, memory);
+    }
     for (const planner::Copy& copy : plan_.copies) {
       const void* from = address(index(copy.from), inputs, outputs, arena);
       const auto size = static_cast<size_t>(output_sizes_[copy.output]);
@@ -129,6 +133,32 @@ class CpuExecutable final : public backends::Executable {
     std::erase_if(plan_.donations,
                   [&](const planner::Donation& donation) { return donation.node < first_safe; });
   }
+
+  class Memory final : public RunMemory {
+   public:
+    Memory(std::span<const BufferRef> inputs, const std::vector<BufferRef>& outputs, Lease& arena)
+        : inputs_(inputs), outputs_(outputs), arena_(arena) {}
+
+    std::shared_ptr<void> share() override {
+      if (shared_ != nullptr) return shared_;
+      auto made = std::make_shared<Shared>();
+      made->buffers.assign(inputs_.begin(), inputs_.end());
+      made->buffers.insert(made->buffers.end(), outputs_.begin(), outputs_.end());
+      made->arena.emplace(std::move(arena_));
+      shared_ = made;
+      return made;
+    }
+
+   private:
+    struct Shared {
+      std::vector<BufferRef> buffers;
+      std::optional<Lease> arena;
+    };
+    std::span<const BufferRef> inputs_;
+    const std::vector<BufferRef>& outputs_;
+    Lease& arena_;
+    std::shared_ptr<void> shared_;
+  };
 
   // Pointers of one run; small graphs keep them on the stack.
   class Scratchpad {
@@ -182,12 +212,13 @@ class CpuExecutable final : public backends::Executable {
   }
 
   static void run_step(const Step& step, void* const* pointers, const Lease& arena,
-                       const ir::Attrs* run_time_attrs) {
+                       const ir::Attrs* run_time_attrs, RunMemory& memory) {
     const RunContext context{
         .inputs = pointers + step.first_input,
         .outputs = pointers + step.first_output,
         .scratch = arena.data() + step.scratch_offset,
         .attrs = run_time_attrs != nullptr ? run_time_attrs : &step.attrs,
+        .memory = &memory,
     };
     try {
       step.kernel->run(context);

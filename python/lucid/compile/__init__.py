@@ -1,6 +1,7 @@
 """Compiling whole training steps. The module itself can be called: ``lucid.compile(model)``."""
 
 from lucid.compile.callable_module import make_callable
+from lucid.compile.custom import CustomOp, TensorSpec, custom_op
 from lucid.compile.entries import FallbackWarning, RecompileWarning
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
@@ -12,10 +13,12 @@ from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, mak
 __all__ = [
     "CompiledFunction",
     "CompiledModule",
+    "CustomOp",
     "FallbackWarning",
     "FusedStep",
     "RecompileWarning",
     "Step",
+    "TensorSpec",
     "cache_info",
     "clear_cache",
     "compile",
@@ -24,6 +27,7 @@ __all__ = [
     "counters",
     "fused_step",
     "load_compiled",
+    "custom_op",
     "make_autoseg_step",
     "make_segmented_step",
     "make_step",

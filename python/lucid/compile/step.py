@@ -99,7 +99,8 @@ class Step(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_step(made, leaves, found, self._bounded_limit())
 
-        return Subject(self._what, (self._model, self._loss_fn), record, compile_trace)
+        roots = (self._model, self._loss_fn)
+        return Subject(self._what, roots, record, compile_trace, ends_in_loss=True)
 
     def _bounded_limit(self) -> int | None:
         return None if self._memory_limit is None else min(self._memory_limit, _MOST_BYTES)

@@ -11,7 +11,6 @@ from lucid import _C, autograd, nn
 from lucid.compile import make_step
 
 from .case import ErrorCase, f32, leaf
-from .runtime import TwoGradients
 
 OUTSIDE = f32(3, 2)
 HIDDEN = nn.Linear(2, 2)
@@ -112,15 +111,6 @@ CASES = [
         (
             "backward: called inside a compiled step, which makes the backward itself; "
             "return the loss instead, or use autograd.grad(..., create_graph=True)"
-        ),
-    ),
-    ErrorCase(
-        "traced: Function",
-        lambda: traced(TwoGradients.apply),
-        lucid.UnsupportedError,
-        (
-            "TwoGradients.apply: a Python autograd.Function cannot be compiled yet; write "
-            "its forward in tensor operations, whose gradients are known"
         ),
     ),
     ErrorCase(
