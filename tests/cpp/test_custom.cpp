@@ -99,7 +99,7 @@ TEST(shared_memory_is_not_used_again) {
   const TensorRef loss = sum(custom("custom", doubled, "float32[1000]"));
   Trace trace = recorder.finish({{loss}});
   const auto step = compile::CompiledStep::make(std::move(trace), false, Device::kCpu);
-  CHECK_THROWS(step->run({{floats(Floats(1000, 3))}}, {}), std::range_error, "kept");
+  CHECK_THROWS(step->run({.arguments = {{floats(Floats(1000, 3))}}, .captures = {}}), std::range_error, "kept");
   const std::shared_ptr<void> kept = shared;
   const float* const at = place;
   for (int i = 0; i < 8; ++i) {
