@@ -9,6 +9,7 @@
 
 #include "backends/buffer.h"
 #include "ir/graph.h"
+#include "planner/plan.h"
 
 namespace lucid::backends {
 
@@ -31,8 +32,8 @@ class Executable {
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
 
-  /// As run, but may write outputs into the buffers of those inputs whose flag is set: nobody
-  /// else reads them. They were named in the hints. Such an output is the input's buffer.
+  /// As run, but may write the outputs that were paired in the hints into the buffers of inputs
+  /// whose flag is set: nobody else reads them. Such an output is the input's buffer.
   virtual std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
                                             const std::vector<bool>& given) const {
     (void)given;
@@ -44,7 +45,8 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 
 /// What helps to compile a graph well.
 struct CompileHints {
-  std::vector<uint32_t> given;  ///< inputs that run_giving may be given
+  /// Outputs that run_giving may write into the buffer of an input.
+  std::vector<planner::Given> given;
 };
 
 class Backend {

@@ -1,6 +1,7 @@
 // Buffer: device memory with an owner.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -9,7 +10,7 @@
 namespace lucid::backends {
 
 /// A block of memory that the host can address. Freed, or given back to its pool, with the last
-/// reference. Contents never change while more than one owner holds it.
+/// reference. Contents never change while more than a tensor and the run that changes it hold it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -22,6 +23,17 @@ class Buffer {
   /// True for memory of somebody else: never overwritten.
   bool is_borrowed() const { return is_borrowed_; }
 
+  /// Between these a run may write into the buffer that some tensor still holds.
+  void begin_change() { is_changing_.store(true, std::memory_order_relaxed); }
+  void end_change() {
+    is_changing_.store(false, std::memory_order_release);
+    is_changing_.notify_all();
+  }
+  /// Returns when nobody writes: to be called by who takes the buffer from a tensor.
+  void wait_for_change() const {
+    while (is_changing_.load(std::memory_order_acquire)) is_changing_.wait(true);
+  }
+
  protected:
   Buffer(void* data, int64_t size_bytes, Device device, bool is_borrowed)
       : data_(data), size_bytes_(size_bytes), device_(device), is_borrowed_(is_borrowed) {}
@@ -31,6 +43,7 @@ class Buffer {
   int64_t size_bytes_;
   Device device_;
   bool is_borrowed_;
+  std::atomic<bool> is_changing_{false};
 };
 
 using BufferRef = std::shared_ptr<Buffer>;
