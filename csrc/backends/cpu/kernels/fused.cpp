@@ -40,8 +40,7 @@ class FusedKernel final : public Kernel {
     int64_t item_bytes = program_.register_item_bytes;
     for (const int64_t bytes : in_bytes_) item_bytes = std::max(item_bytes, bytes);
     const int64_t tile_bytes = plan_.tile_elements() * item_bytes;
-    // One line more, so that tiles that are used together do not lie a page apart.
-    tile_bytes_ = (tile_bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
+    tile_bytes_ = (tile_bytes + kAlignment - 1) / kAlignment * kAlignment;
     const auto wanted = static_cast<int64_t>(kRangeNs / cost_ns_);
     grain_ = std::max(wanted / plan_.tile_elements(), int64_t{1}) * plan_.tile_elements();
   }
