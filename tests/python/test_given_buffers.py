@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,8 @@ HOLDERS: dict[str, Callable[[Tensor], Any]] = {
     "clone": lambda p: p.detach().clone(),
     "array_of_clone": lambda p: p.detach().clone().numpy(),
     "from_numpy_of_array": lambda p: lucid.from_numpy(p.detach().numpy()),
-    "state_dict": lambda p: {"p": p.detach().clone()}["p"],
+    "deepcopy": lambda p: copy.deepcopy(p),
+    "load_state_dict": lambda p: _loaded_from(p),
 }
 
 
@@ -147,6 +149,13 @@ def _with_data_of(param: Tensor) -> Tensor:
     other = nn.Parameter(lucid.tensor(np.zeros(param.shape, np.float32)))
     other.data = param.data
     return other
+
+
+def _loaded_from(param: Tensor) -> Tensor:
+    layers = [nn.Linear(SIZE, 1, bias=False) for _ in range(2)]
+    layers[0].weight.data = param.data.reshape(1, -1)
+    layers[1].load_state_dict(layers[0].state_dict())
+    return layers[1].weight
 
 
 def held_bits(held: Any) -> bytes | None:
