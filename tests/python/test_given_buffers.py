@@ -12,6 +12,7 @@ import lucid.nn.functional as F
 import lucid.optim as optim
 import numpy as np
 import pytest
+from custom_ops import softclip
 from lucid import Tensor
 from lucid.compile import counters, fused_step, make_step
 from test_bit_equality import bits, state_bits
@@ -317,7 +318,41 @@ def test_state_that_is_exchanged_between_cells() -> None:
         assert set(b.numpy()) == {y}
 
 
+def test_results_that_are_the_new_value_stay_what_they_were() -> None:
+    state = lucid.tensor(np.zeros(SIZE, np.float32))
+
+    @lucid.compile.compile
+    def advance() -> Tensor:
+        with lucid.no_grad():
+            state.add_(1.0)
+        return state.clone()
+
+    kept = [advance() for _ in range(4)]
+    assert [set(k.numpy()) for k in kept] == [{1.0}, {2.0}, {3.0}, {4.0}]
+    advance()
+    assert set(state.numpy()) == {5.0}
+
+
 # ------------------------------------------------------------ errors and threads
+
+
+def test_an_operation_that_fails_behind_the_write_undoes_it() -> None:
+    state = lucid.tensor(np.zeros(SIZE, np.float32))
+    table = lucid.tensor(np.ones((4, 3), np.float32))
+
+    @lucid.compile.compile
+    def write_then_look_up(index: Tensor) -> Tensor:
+        with lucid.no_grad():
+            state.add_(1.0)
+        return F.embedding(index, table) + state[:3]
+
+    write_then_look_up(lucid.tensor(np.array([0, 3])))
+    for _ in range(3):
+        with pytest.raises(lucid.Error, match="17"):
+            write_then_look_up(lucid.tensor(np.array([0, 17])))
+        assert set(state.numpy()) == {1.0}
+    write_then_look_up(lucid.tensor(np.array([0, 3])))
+    assert set(state.numpy()) == {2.0}
 
 
 @pytest.mark.parametrize("place", ["input", "target"])
@@ -386,3 +421,61 @@ def test_an_optimizer_in_several_threads_loses_no_update_of_its_own() -> None:
     beside(work(0), work(0))  # races on one cell, but never crashes
     beside(work(1), lambda: float(params[1].detach().numpy()[0]))
     assert bits(params[1]) == bits(twin)
+
+
+def train_beside_readers(model: nn.Module, x: Tensor) -> None:
+    """A fused step in one thread; the others read the parameters and run the model."""
+    optimizer = optim.AdamW(model.parameters(), lr=0.01)
+    step = fused_step(model, F.mse_loss, optimizer, fallback="error")
+    target = lucid.zeros_like(model(x).detach())
+    step(x, target)
+
+    def train() -> None:
+        for _ in range(40):
+            step(x, target)
+
+    def read() -> None:
+        for param in model.parameters():
+            array = param.detach().numpy()
+            assert array.tobytes() == array.tobytes()
+        with lucid.no_grad():
+            assert np.all(np.isfinite(model(x).numpy()))
+
+    beside(train, read)
+
+
+@threaded
+def test_a_fused_step_beside_readers() -> None:
+    lucid.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    train_beside_readers(model, lucid.randn(32, 64))
+
+
+@threaded
+def test_a_step_that_calls_python_beside_readers_does_not_wait_for_itself() -> None:
+    class Clipped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(64, 64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return softclip(self.linear(x), limit=3.0)  # type: ignore[no-any-return]
+
+    lucid.manual_seed(0)
+    train_beside_readers(Clipped(), lucid.randn(32, 64))
+
+
+@threaded
+def test_one_fused_step_in_two_threads_beside_readers() -> None:
+    lucid.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 8))
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    step = fused_step(model, F.mse_loss, optimizer, fallback="error")
+    x, target = lucid.randn(16, 32), lucid.zeros(16, 8)
+    step(x, target)
+
+    def train() -> None:
+        for _ in range(60):
+            assert np.isfinite(step(x, target).item())
+
+    beside(train, lambda: step(x, target))
