@@ -12,7 +12,7 @@ import lucid.nn.functional as F
 import lucid.optim as optim
 import numpy as np
 import pytest
-from custom_ops import softclip
+from custom_ops import one_input
 from lucid import Tensor
 from lucid.compile import counters, fused_step, make_step
 from test_bit_equality import bits, state_bits
@@ -451,18 +451,29 @@ def test_a_fused_step_beside_readers() -> None:
     train_beside_readers(model, lucid.randn(32, 64))
 
 
-@threaded
-def test_a_step_that_calls_python_beside_readers_does_not_wait_for_itself() -> None:
-    class Clipped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(64, 64)
+def test_a_step_whose_python_reads_what_it_updates_does_not_wait_for_itself() -> None:
+    seen: list[float] = []
 
+    def forward(x: Any) -> Any:
+        seen.append(float(model.bias.detach().numpy()[0]))
+        return x.copy()
+
+    op = one_input("reads_the_bias", forward)
+
+    class Watched(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            return softclip(self.linear(x), limit=3.0)  # type: ignore[no-any-return]
+            return op(super().forward(x))  # type: ignore[no-any-return]
 
-    lucid.manual_seed(0)
-    train_beside_readers(Clipped(), lucid.randn(32, 64))
+    model = Watched(3, 2)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    step = fused_step(model, F.mse_loss, optimizer, fallback="error")
+    wanted = []
+    for _ in range(4):
+        wanted.append(float(model.bias.detach().numpy()[0]))
+        seen.clear()
+        step(lucid.ones(4, 3), lucid.zeros(4, 2))
+        assert set(seen) == {wanted[-1]}
+    assert len(set(wanted)) == 4
 
 
 @threaded
