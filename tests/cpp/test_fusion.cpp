@@ -44,7 +44,8 @@ std::vector<Value> run_nodes(const ir::Graph& graph, const std::vector<Value>& i
   std::vector<Value> values;
   for (size_t i = 0; i < graph.num_values(); ++i) {
     values.emplace_back(graph.type(ir::ValueId{static_cast<uint32_t>(i)}));
-    std::memset(values.back().data(), 0xa5, static_cast<size_t>(values.back().type().size_bytes()));
+    const int64_t size = values.back().type().size_bytes();
+    if (size > 0) std::memset(values.back().data(), 0xa5, static_cast<size_t>(size));
   }
   for (size_t i = 0; i < inputs.size(); ++i) values[index(graph.inputs()[i].value)] = inputs[i];
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
