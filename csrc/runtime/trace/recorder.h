@@ -43,6 +43,12 @@ struct GradTarget {
   ir::ValueId value{};
 };
 
+/// Something that a compiled step cannot hold, and that nothing recorded after it depends on.
+struct Refusal {
+  std::string text;      ///< the whole message
+  size_t num_nodes = 0;  ///< operations recorded before it
+};
+
 /// What one trace found.
 struct Trace {
   ir::Graph graph;
@@ -56,6 +62,7 @@ struct Trace {
   std::vector<GradTarget> targets;
   /// Ends of segments but the last: numbers of nodes recorded when mark() was called.
   std::vector<size_t> marks;
+  std::vector<Refusal> refusals;  ///< of a recorder that notes them
 };
 
 class Recorder {
@@ -93,6 +100,10 @@ class Recorder {
   /// Refuses to record more operations than that.
   void limit_nodes(size_t most) { max_nodes_ = most; }
 
+  /// From here on refuse() notes what it is given instead of throwing it.
+  void note_refusals() { notes_refusals_ = true; }
+  void refuse(const std::string& what);
+
   /// Ends a segment here.
   void mark() { trace_.marks.push_back(trace_.graph.nodes().size()); }
 
@@ -108,6 +119,8 @@ class Recorder {
 
   /// Ends the trace; `results` are values of the graph or outside tensors.
   Trace finish(std::span<const TensorRef> results);
+  /// Ends the trace without results: what was recorded so far.
+  Trace abandon();
 
  private:
   struct StandIn {
@@ -148,8 +161,13 @@ class Recorder {
   std::unordered_map<const Cell*, StandIn*> stand_in_of_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
   bool has_ended_ = false;
+  bool notes_refusals_ = false;
   size_t max_nodes_ = ~size_t{0};
   static inline std::atomic<int> num_on_ = 0;
 };
+
+/// Refuses what a trace cannot hold where the code can go on as if it had not asked. Throws
+/// TraceError with `what`, unless the thread's recorder notes it.
+void refuse(const std::string& what);
 
 }  // namespace lucid::runtime
