@@ -1,6 +1,7 @@
 """Compiling whole training steps. The module itself can be called: ``lucid.compile(model)``."""
 
 from lucid.compile.callable_module import make_callable
+from lucid.compile.diagnosis import DiagnosisReport, OpInfo, diagnose
 from lucid.compile.entries import FallbackWarning, RecompileWarning
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
@@ -11,8 +12,10 @@ from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, mak
 __all__ = [
     "CompiledFunction",
     "CompiledModule",
+    "DiagnosisReport",
     "FallbackWarning",
     "FusedStep",
+    "OpInfo",
     "RecompileWarning",
     "Step",
     "cache_info",
@@ -21,6 +24,7 @@ __all__ = [
     "compile_optimizer",
     "compiled_step",
     "counters",
+    "diagnose",
     "fused_step",
     "make_autoseg_step",
     "make_segmented_step",
