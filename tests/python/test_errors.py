@@ -90,8 +90,8 @@ def arguments(source: str, start: int) -> str:
 
 
 def cpp_messages(source: str) -> Iterator[str]:
-    """The longest piece of text of each call of fail or Error."""
-    for call in re.finditer(r"\b(?:fail|Error)\(", source):
+    """The longest piece of text of each call of fail, refuse or Error."""
+    for call in re.finditer(r"\b(?:fail|refuse|Error)\(", source):
         given = re.sub(r'"\s+"', "", arguments(source, call.end()))
         pieces = re.findall(r'"((?:[^"\\]|\\.)*)"', given)
         yield max((p.replace('\\"', '"') for p in pieces), key=len, default="")

@@ -417,6 +417,21 @@ void Recorder::end() {
   if (thread_state().recorder == this) thread_state().recorder = nullptr;
 }
 
+void Recorder::refuse(const std::string& what) {
+  if (!notes_refusals_) throw Error(ErrorKind::kTrace, what);
+  trace_.refusals.push_back({what + at(caller()), trace_.graph.nodes().size()});
+}
+
+void refuse(const std::string& what) {
+  if (thread_state().recorder == nullptr) throw Error(ErrorKind::kTrace, what);
+  thread_state().recorder->refuse(what);
+}
+
+Trace Recorder::abandon() {
+  end();
+  return std::move(trace_);
+}
+
 Trace Recorder::finish(std::span<const TensorRef> results) {
   const bool has_results = trace_.backward.has_value();
   for (const TensorRef& result : results) {
