@@ -9,6 +9,7 @@
 
 #include "backends/buffer.h"
 #include "ir/graph.h"
+#include "ops/cost.h"
 
 namespace lucid::backends {
 
@@ -17,6 +18,15 @@ struct MemoryReport {
   int64_t inputs = 0;
   int64_t outputs = 0;
   int64_t arena_peak = 0;
+};
+
+/// One kernel of an executable: what it computes, its cost, and how long its last run took.
+struct KernelTime {
+  std::string label;  ///< the operation, or those of a fused kernel
+  std::string types;  ///< of what it returns
+  ir::LocationRef location;
+  ops::Cost cost;
+  double seconds = 0;
 };
 
 /// A compiled graph. run() may be called from several threads.
@@ -30,6 +40,14 @@ class Executable {
   virtual std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
+
+  /// Runs once and times each kernel, in the order in which they run; nothing where the backend
+  /// cannot tell.
+  virtual std::vector<KernelTime> profile(std::span<const BufferRef> inputs,
+                                          std::vector<BufferRef>& outputs) const {
+    outputs = run(inputs, nullptr);
+    return {};
+  }
 
   /// As run, but may write outputs into the buffers of those inputs whose flag is set: nobody
   /// else reads them. They were named in the hints. Such an output is the input's buffer.

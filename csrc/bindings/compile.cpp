@@ -219,6 +219,30 @@ py::object recomputation_dict(const StepEntry& entry) {
   return result;
 }
 
+py::list profile_list(StepEntry& entry, const py::sequence& arguments,
+                      const std::vector<double>& scalars) {
+  const std::vector<TensorRef> inputs = tensors(arguments);
+  std::vector<backends::KernelTime> times;
+  {
+    const py::gil_scoped_release release;
+    times = entry.profile(inputs, scalars);
+  }
+  py::list rows;
+  for (const backends::KernelTime& time : times) {
+    py::dict row;
+    row["label"] = time.label;
+    row["types"] = time.types;
+    row["at"] = time.location == nullptr
+                    ? std::string()
+                    : time.location->file + ":" + std::to_string(time.location->line);
+    row["flops"] = time.cost.flops;
+    row["bytes"] = time.cost.bytes;
+    row["seconds"] = time.seconds;
+    rows.append(row);
+  }
+  return rows;
+}
+
 py::dict timing_dict(const StepEntry& entry) {
   const compile::ProgramTiming timing = entry.program()->timing();
   py::dict result;
@@ -338,6 +362,8 @@ void bind_compile(py::module_& m) {
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("recomputation", &recomputation_dict)
+      .def("profile", &profile_list, py::arg("arguments"),
+           py::arg("scalars") = std::vector<double>())
       .def_property_readonly("has_effects",
                              [](const StepEntry& self) { return self.program()->has_effects(); })
       .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })

@@ -255,4 +255,18 @@ void CompiledStep::probe(const Call& call) {
   take_back(drawn);
 }
 
+std::vector<backends::KernelTime> CompiledStep::profile(const Call& call) {
+  Drawn drawn;
+  std::vector<backends::KernelTime> times;
+  try {
+    Pieces::Table table = gather_with_seed(call, drawn);
+    timed([&] { times = pieces_->profile(table); });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
+  return times;
+}
+
 }  // namespace lucid::compile

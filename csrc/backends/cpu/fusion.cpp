@@ -133,8 +133,15 @@ class Assembler {
       places_.emplace_back(result, instruction.result);
       release_registers(k);
       program.instructions.push_back(instruction);
+      program.label += (k > 0 ? "+" : "") + std::string(node.op->name);
+      program.cost.flops += ops::node_cost(graph_, node).flops;
     }
     program.num_registers = num_registers_;
+    const auto count_bytes = [&](ir::ValueId value) {
+      program.cost.bytes += static_cast<double>(graph_.type(value).size_bytes());
+    };
+    std::ranges::for_each(cluster_.inputs, count_bytes);
+    std::ranges::for_each(outputs, count_bytes);
     return program;
   }
 
