@@ -1,6 +1,7 @@
 """The table of errors: a call for every message, and the message's exact text."""
 
 from errors import (
+    compiled,
     functional,
     functions,
     modules,
@@ -27,4 +28,5 @@ CASES: list[ErrorCase] = [
     *training.CASES,
     *precision.CASES,
     *serialization.CASES,
+    *compiled.CASES,
 ]

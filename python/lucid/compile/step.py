@@ -85,8 +85,10 @@ class Step(Compiled):
             recorder: _C.Recorder, arguments: list[Any]
         ) -> tuple[list[Tensor], Structure | None]:
             output = _forward_in_segments(recorder, self._model, arguments[0], segments)
-            check_output(output)
-            loss, aux = split_result(self._loss_fn(output, *arguments[1:]), self._has_aux)
+            check_output(output, self._what)
+            loss, aux = split_result(
+                self._loss_fn(output, *arguments[1:]), self._has_aux, self._what
+            )
             results = [loss]
             if not self._has_aux:
                 return results, None
@@ -97,7 +99,10 @@ class Step(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_step(made, leaves, found, self._memory_limit)
 
-        return Subject(self._what, (self._model, self._loss_fn), record, compile_trace)
+        return Subject(self._what, self._roots(), record, compile_trace)
+
+    def _roots(self) -> tuple[Any, ...]:
+        return (self._model, self._loss_fn)
 
     def _details(self, entry: Entry) -> str:
         return describe_recomputation(entry.traced.entry, self._memory_limit)
@@ -117,8 +122,8 @@ class Step(Compiled):
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         output = self._model(args[0])
-        check_output(output)
-        loss, aux = split_result(self._loss_fn(output, *args[1:]), self._has_aux)
+        check_output(output, self._what)
+        loss, aux = split_result(self._loss_fn(output, *args[1:]), self._has_aux, self._what)
         if not self._has_aux:
             return loss
         tensors: list[Tensor] = []
