@@ -60,6 +60,28 @@ def draw_segments(rows: list[dict[str, Any]], title: str, file: str) -> None:
     figure.savefig(file, dpi=100)
 
 
+def draw_limits(rows: list[dict[str, Any]], title: str, file: str) -> None:
+    """Time against the arena's peak, both over those without a limit; a line a workload."""
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    met = [row for row in rows if row["is_met"]]
+    for name in dict.fromkeys(row["workload"] for row in met):
+        mine = [row for row in met if row["workload"] == name]
+        peaks = [100 * row["peak_of_free"] for row in mine]
+        usual = [row["over_free"]["median"] for row in mine]
+        quick = [row["over_free"]["of_p10"] for row in mine]
+        line = axes.plot(peaks, usual, marker="o", label=name)[0]
+        axes.scatter(peaks, quick, facecolor="white", edgecolor=line.get_color(), zorder=3)
+    axes.axhline(1, color="black", lw=0.8)
+    axes.axvline(50, color="0.8", lw=0.8)
+    axes.set_xlim(0, 105)
+    axes.set_xlabel("planned peak of the arena, % of that without a limit")
+    axes.set_ylabel("step time / without a limit")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    figure.savefig(file, dpi=100)
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         run = json.load(file)
@@ -67,6 +89,12 @@ def main() -> None:
     if "segments" in run:
         title = f"deep_bottleneck by number of segments; {facts['cpu']}, {facts['threads']} threads"
         draw_segments(run["segments"], title, sys.argv[2])
+        return
+    if "limits" in run:
+        title = (
+            f"memory limits; {facts['cpu']}, {facts['threads']} threads; dots: medians, rings: p10"
+        )
+        draw_limits(run["limits"], title, sys.argv[2])
         return
     title = f"{facts['cpu']}, {facts['threads']} threads; bars: 10th percentiles, dots: medians"
     draw(run["results"], title, sys.argv[2])

@@ -29,10 +29,12 @@ class Contestant:
     name: str
     peer: str | None  # None: lucid, run by the interpreter that runs the bench
     only: tuple[str, ...] = ()  # workloads; empty means all
+    modes: tuple[str, ...] = ()  # empty means all
 
 
 CONTESTANTS = (
     Contestant("lucid_step", None),
+    Contestant("lucid_fused", None, modes=("sgd", "adamw")),
     Contestant("lucid_eager", None),
     Contestant("torch_eager", "torch"),
     Contestant("torch_channels_last", "torch", only=tuple(IMAGES)),

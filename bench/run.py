@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import environments
+import limits
 from remote import CONTESTANTS, Contestant, Remote, WorkerError
 from report import base_of, compare_losses, facts, table, usable_cpus
 from segments import measure, segments_table, verdict
@@ -69,6 +70,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--quick", action="store_true", help="shorter bursts and fewer of them")
     add("--realtime", action="store_true", help="for a busy machine: Linux, as root")
     add("--segments", action="store_true", help="time against memory by number of segments instead")
+    add("--memory-limit", action="store_true", help="time against memory by limit instead")
     add("--json", type=Path, metavar="FILE")
     add("--plot", type=Path, metavar="FILE", help="a PNG; needs matplotlib")
     return parser.parse_args(arguments)
@@ -204,11 +206,25 @@ def _run_segments(options: argparse.Namespace) -> int:
     return 1 if unequal else 0
 
 
+def _run_limits(options: argparse.Namespace) -> int:
+    about = facts(usable_cpus())
+    about["realtime"] = options.realtime
+    rows, unequal = limits.measure(options.quick, options.realtime)
+    print(", ".join(f"{key}: {value}" for key, value in about.items()) + "\n")
+    print(limits.limits_table(rows) + "\n")
+    print(limits.verdict(rows, unequal))
+    numbers = [row.to_json(limits.free_row(rows, row.workload)) for row in rows]
+    _write({"facts": about, "limits": numbers}, options)
+    return 1 if unequal else 0
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0; 1 if a contestant failed or losses differ; 3 if a peer is not to be had."""
     options = _parse(arguments)
     if options.segments:
         return _run_segments(options)
+    if options.memory_limit:
+        return _run_limits(options)
     interpreters = {}
     for peer in options.peers:
         try:
@@ -230,7 +246,8 @@ def main(arguments: list[str]) -> int:
         for mode in options.modes:
             print(f"-- {workload} ({mode})", file=sys.stderr, flush=True)
             starter = _Starter(interpreters, workload, mode, options)
-            results, missing = _measure(starter, able, effort)
+            here = [c for c in able if not c.modes or mode in c.modes]
+            results, missing = _measure(starter, here, effort)
             measured += results
             failures += [f"{workload} ({mode}): {reason}" for reason in missing]
     versions = {k: v for one in measured for k, v in one.versions.items()}

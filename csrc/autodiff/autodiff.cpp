@@ -41,9 +41,9 @@ std::vector<bool> active_values(const Graph& graph, std::span<const ValueId> tar
 
 class Differentiator {
  public:
-  Differentiator(Graph& graph, std::span<const ValueId> targets)
+  Differentiator(Graph& graph, std::span<const ValueId> targets, ops::GradientRules* rules)
       : graph_(graph),
-        builder_(graph),
+        builder_(graph, rules),
         active_(active_values(graph, targets)),
         grads_(graph.num_values()) {}
 
@@ -169,9 +169,10 @@ Grads apply_vjp(ops::Builder& builder, const Node& node, const Grads& grads,
 }
 
 Grads differentiate(Graph& graph, std::span<const ValueId> roots, std::span<const ValueId> seeds,
-                    std::span<const ValueId> targets, std::vector<size_t>* origins) {
+                    std::span<const ValueId> targets, std::vector<size_t>* origins,
+                    ops::GradientRules* rules) {
   const size_t num_nodes = graph.nodes().size();
-  Differentiator differentiator(graph, targets);
+  Differentiator differentiator(graph, targets, rules);
   for (size_t i = 0; i < roots.size(); ++i) differentiator.contribute(roots[i], seeds[i]);
   differentiator.run(num_nodes, origins);
   Grads result;

@@ -10,18 +10,21 @@ namespace lucid::autodiff {
 
 class GraphBuilder final : public ops::Builder {
  public:
-  /// Appends to `graph`, which must outlive the builder.
-  explicit GraphBuilder(ir::Graph& graph) : graph_(graph) {}
+  /// Appends to `graph`, which, as the rules, must outlive the builder.
+  explicit GraphBuilder(ir::Graph& graph, ops::GradientRules* rules = nullptr)
+      : graph_(graph), rules_(rules) {}
 
   std::vector<ir::ValueId> emit(const ir::Op& op, std::vector<std::optional<ir::ValueId>> inputs,
                                 ir::Attrs attrs) override;
   const ir::ValueType& type(ir::ValueId id) const override { return graph_.type(id); }
+  ops::GradientRules* gradient_rules() const override { return rules_; }
 
   /// Location given to the nodes emitted from here on.
   void set_location(ir::LocationRef location) { location_ = std::move(location); }
 
  private:
   ir::Graph& graph_;
+  ops::GradientRules* rules_;
   ir::LocationRef location_;
 };
 

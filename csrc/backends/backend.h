@@ -30,20 +30,40 @@ class Executable {
   virtual std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
+
+  /// As run, but may write outputs into the buffers of those inputs whose flag is set: nobody
+  /// else reads them. They were named in the hints. Such an output is the input's buffer.
+  virtual std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
+                                            const std::vector<bool>& given) const {
+    (void)given;
+    return run(inputs, nullptr);
+  }
 };
 
 using ExecutableRef = std::shared_ptr<const Executable>;
+
+/// What helps to compile a graph well.
+struct CompileHints {
+  std::vector<uint32_t> given;  ///< inputs that run_giving may be given
+};
 
 class Backend {
  public:
   virtual ~Backend() = default;
   /// Throws UnsupportedError that names the operation and dtype it has no kernel for.
   virtual ExecutableRef compile(const ir::Graph& graph) = 0;
+  /// As above; a backend may follow the hints.
+  virtual ExecutableRef compile(const ir::Graph& graph, const CompileHints& hints) {
+    (void)hints;
+    return compile(graph);
+  }
   /// Bytes that each node of the graph takes in the arena while it runs, besides its operands.
   /// Throws as compile does.
   virtual std::vector<int64_t> scratch_sizes(const ir::Graph& graph) {
     return std::vector<int64_t>(graph.nodes().size(), 0);
   }
+  /// Exact bytes of the arena of an executable of the graph, whose nodes take those bytes.
+  virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
 };

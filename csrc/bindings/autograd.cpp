@@ -1,10 +1,12 @@
-// autograd.grad and the tape node of Python functions.
+// autograd.grad, and Python functions with a gradient rule of their own: on the tape and in a
+// trace.
 #include <optional>
 #include <string>
 
 #include "bindings/convert.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/process.h"
+#include "runtime/trace/recorder.h"
 #include "support/errors.h"
 
 namespace lucid::bindings {
@@ -13,17 +15,46 @@ namespace {
 using runtime::Edge;
 using runtime::Gradients;
 
-/// A Python function with its own backward: calls `run(grads, create_graph) -> grads`.
+using InputTypes = std::vector<std::optional<ir::ValueType>>;
+
+// Calls `run(grads, create_graph, tie_result) -> grads`: one for each argument of the forward.
+std::vector<TensorRef> run_rule(const std::string& name, const py::object& run,
+                                const InputTypes& input_types, const std::vector<TensorRef>& grads,
+                                bool create_graph, const runtime::TieResult& tie_result) {
+  py::tuple arguments(grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    arguments[i] = grads[i] != nullptr ? py::cast(grads[i]) : py::object(py::none());
+  }
+  const py::object tie =
+      create_graph ? py::object(py::cpp_function(tie_result)) : py::object(py::none());
+  const py::tuple found = run(arguments, create_graph, tie);
+  if (found.size() != input_types.size()) {
+    throw Error(ErrorKind::kUser, name + ".backward: returned " + std::to_string(found.size()) +
+                                      " gradients for " + std::to_string(input_types.size()) +
+                                      " inputs of forward");
+  }
+  std::vector<TensorRef> result(found.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (py::object(found[i]).is_none()) continue;
+    result[i] = require_tensor(found[i], "backward: each gradient");
+    if (!input_types[i] || result[i]->type() == *input_types[i]) continue;
+    throw Error(ErrorKind::kShape, name + ".backward: gradient " + std::to_string(i) + " is " +
+                                       ir::to_string(result[i]->type()) + " for an input " +
+                                       ir::to_string(*input_types[i]));
+  }
+  return result;
+}
+
+/// A Python function with its own backward.
 class FunctionNode final : public runtime::GradNode {
  public:
-  FunctionNode(std::string name, std::vector<Edge> next,
-               std::vector<std::optional<ir::ValueType>> input_types, size_t num_outputs,
-               py::object run)
+  FunctionNode(std::string name, std::vector<Edge> next, InputTypes input_types, size_t num_outputs,
+               std::shared_ptr<py::object> run)
       : GradNode(std::move(next)),
         name_(std::move(name)),
         input_types_(std::move(input_types)),
         num_outputs_(num_outputs),
-        run_(guarded(std::move(run))) {}
+        run_(std::move(run)) {}
 
   std::string name() const override { return name_ + "Backward"; }
   size_t num_outputs() const override { return num_outputs_; }
@@ -32,24 +63,17 @@ class FunctionNode final : public runtime::GradNode {
     const std::shared_ptr<py::object> run = run_;  // another thread may release it meanwhile
     if (run == nullptr) runtime::fail_released();
     const py::gil_scoped_acquire gil;
-    py::tuple arguments(grads.size());
-    for (size_t i = 0; i < grads.size(); ++i) {
-      arguments[i] = grads[i] ? py::cast(runtime::make_tensor(*grads[i])) : py::object(py::none());
-    }
-    const py::tuple found = (*run)(arguments, mode.create_graph);
-    if (found.size() != next_.size()) {
-      throw Error(ErrorKind::kUser, name_ + ".backward: returned " + std::to_string(found.size()) +
-                                        " gradients for " + std::to_string(next_.size()) +
-                                        " inputs of forward");
-    }
-    Gradients result(next_.size());
-    for (size_t i = 0; i < next_.size(); ++i) {
-      if (py::object(found[i]).is_none()) continue;
-      result[i] = require_tensor(found[i], "backward: each gradient")->operand();
-      if (!input_types_[i] || result[i]->value.type == *input_types_[i]) continue;
-      throw Error(ErrorKind::kShape, name_ + ".backward: gradient " + std::to_string(i) + " is " +
-                                         ir::to_string(result[i]->value.type) + " for an input " +
-                                         ir::to_string(*input_types_[i]));
+    std::vector<TensorRef> given;
+    for (const auto& grad : grads) given.push_back(grad ? runtime::make_tensor(*grad) : nullptr);
+    const auto tie_result = [self = shared_from_this()](size_t i, const TensorRef& tensor) {
+      return runtime::make_tensor(
+          {.value = tensor->value(), .edge = {self, static_cast<uint32_t>(i)}});
+    };
+    const std::vector<TensorRef> found =
+        run_rule(name_, *run, input_types_, given, mode.create_graph, tie_result);
+    Gradients result(found.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i] != nullptr) result[i] = found[i]->operand();
     }
     return result;
   }
@@ -58,31 +82,58 @@ class FunctionNode final : public runtime::GradNode {
 
  private:
   std::string name_;
-  std::vector<std::optional<ir::ValueType>> input_types_;
+  InputTypes input_types_;
   size_t num_outputs_;
   std::shared_ptr<py::object> run_;
 };
 
+std::vector<runtime::Variable> tie_in_trace(runtime::Recorder& recorder, const std::string& name,
+                                            const std::vector<TensorRef>& inputs,
+                                            const std::vector<TensorRef>& outputs,
+                                            const InputTypes& types,
+                                            const std::shared_ptr<py::object>& run) {
+  return recorder.tie(inputs, outputs,
+                      [name, types, run](const std::vector<TensorRef>& grads, bool create_graph,
+                                         const runtime::TieResult& tie_result) {
+                        return run_rule(name, *run, types, grads, create_graph, tie_result);
+                      });
+}
+
 // Fresh tensors with the values of `outputs` and the function as their history.
 py::tuple tie(const std::string& name, const py::tuple& inputs, const py::tuple& outputs,
               const py::object& run) {
+  std::vector<TensorRef> arguments;
   std::vector<Edge> next;
-  std::vector<std::optional<ir::ValueType>> types;
+  InputTypes types;
   for (const py::handle input : inputs) {
     const TensorRef* tensor = as_tensor(input.ptr());
-    next.push_back(tensor != nullptr ? (*tensor)->edge() : Edge{});
+    arguments.push_back(tensor != nullptr ? *tensor : nullptr);
     types.push_back(tensor != nullptr ? std::optional((*tensor)->type()) : std::nullopt);
   }
-  const auto node =
-      std::make_shared<FunctionNode>(name, std::move(next), std::move(types), outputs.size(), run);
-  py::tuple result(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    runtime::Variable variable{
-        .value = require_tensor(outputs[i], "autograd.Function: each result")->value()};
-    if (is_floating(variable.value.type.dtype)) {
-      variable.edge = {node, static_cast<uint32_t>(i)};
+  std::vector<TensorRef> results;
+  for (const py::handle output : outputs) {
+    results.push_back(require_tensor(output, "autograd.Function: each result"));
+  }
+  std::vector<runtime::Variable> tied;
+  if (runtime::Recorder* recorder = runtime::thread_state().recorder) {
+    tied = tie_in_trace(*recorder, name, arguments, results, types, guarded(run));
+  } else {
+    for (const TensorRef& tensor : arguments) {
+      next.push_back(tensor != nullptr ? tensor->edge() : Edge{});
     }
-    result[i] = py::cast(runtime::make_tensor(std::move(variable)));
+    const auto node = std::make_shared<FunctionNode>(name, std::move(next), std::move(types),
+                                                     outputs.size(), guarded(run));
+    for (size_t i = 0; i < results.size(); ++i) {
+      runtime::Variable variable{.value = results[i]->value()};
+      if (is_floating(variable.value.type.dtype)) {
+        variable.edge = {node, static_cast<uint32_t>(i)};
+      }
+      tied.push_back(std::move(variable));
+    }
+  }
+  py::tuple result(tied.size());
+  for (size_t i = 0; i < tied.size(); ++i) {
+    result[i] = py::cast(runtime::make_tensor(std::move(tied[i])));
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #include "compile/entry.h"
 #include "compile/function.h"
 #include "compile/pipeline.h"
+#include "compile/saved.h"
 #include "compile/sized.h"
 #include "compile/step.h"
 #include "ops/registry.h"
@@ -37,6 +38,7 @@ class PyRecorder {
   }
   void limit_nodes(size_t most) { live().limit_nodes(most); }
   void mark() { live().mark(); }
+  void differentiate(const std::vector<TensorRef>& results) { live().differentiate(results); }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
@@ -136,6 +138,38 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple
   return all;
 }
 
+py::dict saved_dict(const PyTrace& self) {
+  const compile::SavedTrace saved = compile::save(self.trace);
+  py::dict result;
+  result["graph"] = saved.graph;
+  result["result_tracks"] = saved.result_tracks;
+  result["num_arguments"] = saved.num_arguments;
+  result["num_captures"] = saved.num_captures;
+  result["writes"] = saved.writes;
+  result["counters"] = saved.counters;
+  result["targets"] = saved.targets;
+  result["marks"] = saved.marks;
+  result["device"] = std::string(name(self.device));
+  return result;
+}
+
+PyTrace restored(const py::dict& fields, const std::vector<TensorRef>& captures,
+                 const std::vector<std::optional<TensorRef>>& written) {
+  compile::SavedTrace saved;
+  saved.graph = fields["graph"].cast<std::string>();
+  saved.result_tracks = fields["result_tracks"].cast<std::vector<bool>>();
+  saved.num_arguments = fields["num_arguments"].cast<int64_t>();
+  saved.num_captures = fields["num_captures"].cast<int64_t>();
+  saved.writes = fields["writes"].cast<std::vector<int>>();
+  saved.counters = fields["counters"].cast<std::vector<int64_t>>();
+  saved.targets = fields["targets"].cast<std::vector<std::pair<int, int>>>();
+  saved.marks = fields["marks"].cast<std::vector<int64_t>>();
+  std::vector<TensorRef> tensors;
+  for (const auto& tensor : written) tensors.push_back(tensor.value_or(nullptr));
+  const bool is_metal = fields["device"].cast<std::string>() == name(Device::kMetal);
+  return {compile::restore(saved, captures, tensors), is_metal ? Device::kMetal : Device::kCpu};
+}
+
 py::dict memory_dict(const StepEntry& entry) {
   const compile::ProgramMemory memory = entry.program()->memory();
   py::dict result;
@@ -216,7 +250,18 @@ void bind_compile(py::module_& m) {
       .def("graph_text", [](const PyTrace& self) { return ir::to_string(self.trace.graph); })
       .def_property_readonly("num_nodes",
                              [](const PyTrace& self) { return self.trace.graph.nodes().size(); })
-      .def("copy", [](const PyTrace& self) { return self; });
+      .def("copy", [](const PyTrace& self) { return self; })
+      .def_property_readonly("written",
+                             [](const PyTrace& self) {
+                               py::list result;
+                               for (const runtime::StateWrite& write : self.trace.writes) {
+                                 result.append(write.tensor == nullptr ? py::object(py::none())
+                                                                       : py::cast(write.tensor));
+                               }
+                               return result;
+                             })
+      .def("save", &saved_dict)
+      .def_static("restore", &restored);
   py::class_<PyRecorder>(m, "Recorder")
       .def(py::init<std::string>(), py::arg("what") = "make_step")
       .def(
@@ -228,6 +273,10 @@ void bind_compile(py::module_& m) {
       .def("scalar", [](PyRecorder& self, const TensorRef& like) { return self.scalar(like); })
       .def("limit_nodes", &PyRecorder::limit_nodes)
       .def("mark", &PyRecorder::mark)
+      .def("differentiate",
+           [](PyRecorder& self, const py::sequence& results) {
+             self.differentiate(tensors(results));
+           })
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {
              const std::vector<TensorRef> found = tensors(results);
@@ -267,6 +316,8 @@ void bind_compile(py::module_& m) {
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("recomputation", &recomputation_dict)
+      .def_property_readonly("has_effects",
+                             [](const StepEntry& self) { return self.program()->has_effects(); })
       .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })
       .def_property_readonly("num_nodes",
                              [](const StepEntry& self) { return self.program()->num_nodes(); });

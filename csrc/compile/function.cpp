@@ -75,6 +75,8 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   std::shared_ptr<CompiledFunction> made(new CompiledFunction(device, options));  // NOLINT: private
   made->graph_ = trace.graph;
   made->results_ = trace.results;
+  made->has_effects_ = std::ranges::any_of(
+      trace.graph.nodes(), [](const ir::Node& node) { return !node.op->is(ir::kPure); });
   std::vector<ir::ValueId> finals = trace.results;
   for (const runtime::StateWrite& write : trace.writes) finals.push_back(write.value);
   std::vector<ir::ValueId> kept;
@@ -98,6 +100,7 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
     }
   }
   made->describe(trace);
+  if (!found) made->note_given(finals);
   made->compile_forward(finals, kept);
   if (found) {
     const BackwardRef backward = made->compile_backward(*found);
@@ -106,6 +109,27 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   made->measure(kept);
   made->timing_.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return made;
+}
+
+// Without a backward nobody but the cells that are written reads their old values after a run.
+void CompiledFunction::note_given(const std::vector<ir::ValueId>& finals) {
+  for (const int input : written_inputs()) {
+    if (input < 0) continue;
+    const ir::ValueId value = graph_.inputs()[static_cast<size_t>(input)].value;
+    const bool is_returned = std::ranges::find(finals, value) != finals.end();
+    if (!is_returned) options_.given.push_back(static_cast<uint32_t>(input));
+  }
+}
+
+// An input may be overwritten if its cell and the table of this run are all that hold it.
+std::vector<bool> CompiledFunction::given_now(const Table& table) const {
+  constexpr int64_t kCellAndTable = 2;
+  std::vector<bool> given(table.size(), false);
+  for (const uint32_t input : options_.given) {
+    const BufferRef& buffer = table[input];
+    given[input] = buffer.use_count() == kCellAndTable && !buffer->is_borrowed();
+  }
+  return given;
 }
 
 void CompiledFunction::find_roots(const runtime::Trace& trace) {
@@ -192,6 +216,11 @@ CompiledFunction::BackwardRef CompiledFunction::compile_backward(
   auto backward = std::make_shared<Backward>();
   if (!finds_slots(piece.inputs, backward->inputs)) {
     // The gradients of some results alone read what those of all do not: compute it again.
+    if (has_effects_) {
+      throw Error(ErrorKind::kUnsupported,
+                  "backward: the gradients of some results of a compiled function would run its "
+                  "impure operations again; give all results a gradient, or leave it uncompiled");
+    }
     cut.num_segments = 1;
     piece = passes::split(found.graph, cut).back();
     finds_slots(piece.inputs, backward->inputs);
@@ -237,7 +266,11 @@ std::vector<TensorRef> CompiledFunction::run(const Call& call) {
     table = gather(call, drawn);
     edges = target_edges(call);
     std::vector<BufferRef> outputs;
-    timed([&] { outputs = run_executable(*forward_, table); });
+    const std::vector<bool> given = given_now(table);
+    timed([&] {
+      outputs = forward_->executable->run_giving(table, given);
+      runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
+    });
     for (BufferRef& output : outputs) table.push_back(std::move(output));
   } catch (...) {
     take_back(drawn);

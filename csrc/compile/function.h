@@ -34,6 +34,7 @@ class CompiledFunction final : public Program {
 
   std::string graph_text() const override;
   size_t num_nodes() const override;
+  bool has_effects() const override { return has_effects_; }
   std::optional<Recomputation> recomputation() const override { return forward_->recomputation; }
 
  private:
@@ -54,6 +55,8 @@ class CompiledFunction final : public Program {
   struct Differentiated;
 
   CompiledFunction(Device device, const Options& options) : Program(device), options_(options) {}
+  void note_given(const std::vector<ir::ValueId>& finals);
+  std::vector<bool> given_now(const Table& table) const;
   void find_roots(const runtime::Trace& trace);
   Differentiated differentiate(const Mask& mask) const;
   void compile_forward(const std::vector<ir::ValueId>& finals,
@@ -64,6 +67,7 @@ class CompiledFunction final : public Program {
   void measure(const std::vector<ir::ValueId>& kept);
 
   Options options_;
+  bool has_effects_ = false;
   ir::Graph graph_;  // the trace
   std::vector<ir::ValueId> results_;
   std::vector<uint32_t> result_slots_;

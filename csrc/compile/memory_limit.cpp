@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "passes/recompute.h"
-#include "planner/plan.h"
 #include "support/errors.h"
 
 namespace lucid::compile {
@@ -47,15 +46,16 @@ struct Planned {
 class Search {
  public:
   Search(const ir::Graph& graph, std::span<const int64_t> scratch_sizes, int64_t limit_bytes,
-         Recomputation& done)
+         const ArenaOf& arena_of, Recomputation& done)
       : graph_(graph),
         scratch_sizes_(scratch_sizes),
         model_(graph, scratch_sizes),
         limit_bytes_(limit_bytes),
+        arena_of_(arena_of),
         done_(done) {}
 
   ir::Graph run() {
-    done_.peak_before = done_.peak = planner::plan(graph_, scratch_sizes_).arena_bytes;
+    done_.peak_before = done_.peak = arena_of_(graph_, scratch_sizes_);
     for (const passes::Work& work : model_.work()) done_.whole += work.cost;
     if (done_.peak_before <= limit_bytes_) return graph_;
     for (size_t policy = 0; policy < kPolicies.size(); ++policy) open(policy, limit_bytes_);
@@ -98,7 +98,7 @@ class Search {
       const bool is_alias = node.op->is(ir::kAlias);
       scratch_sizes.push_back(is_alias ? 0 : scratch_sizes_[order[step++]]);
     }
-    result.peak = planner::plan(result.graph, scratch_sizes).arena_bytes;
+    result.peak = arena_of_(result.graph, scratch_sizes);
     return result;
   }
 
@@ -110,7 +110,7 @@ class Search {
     return std::move(planned.graph);
   }
 
-  // Goes down from the peak without a limit, then around the best budget in small steps. Neither
+  // Goes down from the peak without a limit, then from the best budget in small steps. Neither
   // depends on the limit: the peak that a message names is reached when it is asked for.
   ir::Graph go_down() {
     smallest_ = done_.peak_before;
@@ -121,8 +121,8 @@ class Search {
       if (auto found = try_budget(budget)) return std::move(*found);
       num_vain = smallest_ < before ? 0 : num_vain + 1;
     }
-    const double lowest = best_budget_ * kRung;
-    for (double budget = best_budget_ / kRung; budget > lowest; budget *= kSmallRung) {
+    const double highest = best_budget_;
+    for (double budget = highest; budget > kRung * kRung * highest; budget *= kSmallRung) {
       if (auto found = try_budget(budget)) return std::move(*found);
     }
     throw Error(ErrorKind::kUser,
@@ -154,6 +154,7 @@ class Search {
   std::span<const int64_t> scratch_sizes_;
   passes::MemoryModel model_;
   const int64_t limit_bytes_;
+  const ArenaOf& arena_of_;
   Recomputation& done_;
   std::vector<Candidate> candidates_;
   int64_t smallest_ = 0;    // peak that going down has reached
@@ -163,8 +164,8 @@ class Search {
 }  // namespace
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
-                     int64_t limit_bytes, Recomputation& done) {
-  return Search(graph, scratch_sizes, limit_bytes, done).run();
+                     int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done) {
+  return Search(graph, scratch_sizes, limit_bytes, arena_of, done).run();
 }
 
 }  // namespace lucid::compile

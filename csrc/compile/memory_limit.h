@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "ir/graph.h"
@@ -21,7 +22,9 @@ struct Recomputation {
 /// A graph of the same results, bit for bit, whose arena takes no more than `limit_bytes`: some
 /// nodes are computed again, the cheapest for the memory they free. `scratch_sizes` are those of
 /// the nodes of `graph`. Throws UserError with the smallest peak that was found if there is none.
+/// `arena_of` says what the arena of a graph takes whose nodes take those bytes of scratch.
+using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
-                     int64_t limit_bytes, Recomputation& done);
+                     int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done);
 
 }  // namespace lucid::compile

@@ -42,6 +42,7 @@ Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation,
   has_distinct_outputs_ = std::ranges::adjacent_find(sorted) == sorted.end();
   find_dead();
   measure(graph, segmentation.num_segments);
+  if (pieces_[last_].is_empty) segments_.pop_back();
 }
 
 void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
@@ -61,6 +62,7 @@ void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_
   std::vector<uint32_t> all(num_inputs_);
   std::iota(all.begin(), all.end(), 0u);
   member.takes_all_inputs = member.inputs == all;
+  member.is_empty = piece.graph.nodes().empty() && piece.outputs.empty();
   pieces_.push_back(std::move(member));
 }
 
@@ -119,6 +121,7 @@ void Pieces::measure(const ir::Graph& graph, int num_segments) {
 }
 
 void Pieces::run(const Member& member, Table& table) const {
+  if (member.is_empty) return;
   std::vector<backends::BufferRef> gathered;
   std::span<const backends::BufferRef> inputs(table.data(), member.inputs.size());
   if (!member.takes_all_inputs) {

@@ -56,6 +56,7 @@ class Pieces {
     std::vector<uint32_t> dead;     ///< slots that nobody reads after this piece
     int segment = 0;
     bool takes_all_inputs = false;  ///< the inputs are those of the step, in order
+    bool is_empty = false;          ///< makes nothing
   };
 
   void add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,

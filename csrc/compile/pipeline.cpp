@@ -96,11 +96,43 @@ class Dumper {
   int next_ = 0;
 };
 
+// The search counts with the planner's arena; a backend may lay out another one.
+void check_arena(const Compiled& compiled, int64_t limit_bytes) {
+  const int64_t arena = compiled.executable->memory().arena_peak;
+  if (arena <= limit_bytes) return;
+  throw Error(ErrorKind::kUnsupported,
+              "make_step: this device does not keep to a memory_limit: its arena takes " +
+                  std::to_string(arena) + " bytes of " + std::to_string(limit_bytes) +
+                  "; leave the limit out");
+}
+
+// Under a limit values are computed again to keep to it.
+void compile_executable(Compiled& compiled, backends::Backend& backend, const Options& options,
+                        Dumper& dumper) {
+  backends::CompileHints hints;
+  hints.given = options.given;
+  if (!options.memory_limit) {
+    compiled.executable = backend.compile(compiled.graph, hints);
+    return;
+  }
+  const int64_t limit = *options.memory_limit;
+  const auto arena_of = [&](const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
+    return backend.arena_bytes(graph, scratch_sizes);
+  };
+  compiled.graph = fit_memory(compiled.graph, backend.scratch_sizes(compiled.graph), limit,
+                              arena_of, compiled.recomputation.emplace());
+  ir::verify(compiled.graph, "recompute");
+  dumper.write("recompute", compiled.graph);
+  compiled.executable = backend.compile(compiled.graph, hints);
+  check_arena(compiled, limit);
+}
+
 }  // namespace
 
 CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options) {
   std::string key(name(device));
   if (options.memory_limit) key += "limit=" + std::to_string(*options.memory_limit) + ";";
+  for (const uint32_t input : options.given) key += "given=" + std::to_string(input) + ";";
   key += ir::structure_key(graph);
   if (CompiledRef known = cache().find(key)) return known;
   Dumper dumper;
@@ -109,14 +141,7 @@ CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options
   compiled->graph = passes::run_pipeline(
       std::move(graph),
       [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
-  backends::Backend& backend = backends::backend_for(device);
-  if (options.memory_limit) {
-    compiled->graph = fit_memory(compiled->graph, backend.scratch_sizes(compiled->graph),
-                                 *options.memory_limit, compiled->recomputation.emplace());
-    ir::verify(compiled->graph, "recompute");
-    dumper.write("recompute", compiled->graph);
-  }
-  compiled->executable = backend.compile(compiled->graph);
+  compile_executable(*compiled, backends::backend_for(device), options, dumper);
   runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   cache().insert(key, compiled);
   return compiled;

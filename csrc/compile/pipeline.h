@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "backends/backend.h"
 #include "compile/memory_limit.h"
@@ -13,6 +14,8 @@ namespace lucid::compile {
 struct Options {
   /// Bytes that the arena may take; values are recomputed to keep to it.
   std::optional<int64_t> memory_limit;
+  /// Inputs whose buffers a run may overwrite, if the caller gives them.
+  std::vector<uint32_t> given;
 };
 
 /// A compiled graph and the text form of what was compiled.

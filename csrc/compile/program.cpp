@@ -1,5 +1,6 @@
 #include "compile/program.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -56,6 +57,21 @@ void Program::describe_writes(runtime::Trace& trace) {
     }
     write_captures_.push_back(place);
   }
+}
+
+std::vector<int> Program::written_inputs() const {
+  std::vector<int> result;
+  for (size_t i = 0; i < writes_.size(); ++i) {
+    const bool is_argument = writes_[i].argument >= 0;
+    const int place = is_argument ? writes_[i].argument : write_captures_[i];
+    const auto source = std::ranges::find_if(sources_, [&](const InputSource& candidate) {
+      return candidate.source == (is_argument ? Source::kArgument : Source::kCapture) &&
+             candidate.place == place;
+    });
+    const bool is_read = place >= 0 && source != sources_.end();
+    result.push_back(is_read ? static_cast<int>(source - sources_.begin()) : -1);
+  }
+  return result;
 }
 
 std::vector<ir::ValueId> Program::note_targets(const runtime::Trace& trace, const ir::Graph& graph,

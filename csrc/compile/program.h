@@ -44,6 +44,8 @@ class Program : public std::enable_shared_from_this<Program> {
   /// The compiled graphs as text, in the order in which they run.
   virtual std::string graph_text() const = 0;
   virtual size_t num_nodes() const = 0;
+  /// True if running it does more than return its results: it runs once a call then.
+  virtual bool has_effects() const { return false; }
   /// What a memory limit did; nothing without one.
   virtual std::optional<Recomputation> recomputation() const { return {}; }
   ProgramMemory memory() const { return memory_; }
@@ -65,6 +67,8 @@ class Program : public std::enable_shared_from_this<Program> {
   Inputs gather(const Call& call, Drawn& drawn) const;
   void take_back(const Drawn& drawn) const;
   std::vector<runtime::Edge> target_edges(const Call& call) const;
+  /// By write: the graph's input whose cell it replaces, or -1.
+  std::vector<int> written_inputs() const;
   /// Puts the buffers, one a write of the trace, into the cells they belong to.
   void write_state(const Call& call, std::vector<backends::BufferRef> buffers) const;
   /// Runs something long, other threads of the host meanwhile, and notes its time.

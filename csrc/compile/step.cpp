@@ -71,7 +71,8 @@ class StepNode final : public runtime::GradNode {
     } else if (gradients_.empty()) {
       gradients_ = step_->backward(table_, nullptr);
     }
-    return mode.retain_graph ? gradients_ : std::move(gradients_);
+    const bool may_keep = mode.retain_graph && !step_->has_effects();
+    return may_keep ? gradients_ : std::exchange(gradients_, {});
   }
 
   void release() override {
@@ -88,6 +89,11 @@ class StepNode final : public runtime::GradNode {
   bool is_released_ = false;
 };
 
+bool any_effects(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.nodes(),
+                             [](const ir::Node& node) { return !node.op->is(ir::kPure); });
+}
+
 // The segment of each node: by the trace's marks, for the backward that of its origin.
 passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_forward_nodes,
                                      const std::vector<size_t>& origins) {
@@ -100,6 +106,12 @@ passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_for
   };
   for (size_t i = 0; i < num_forward_nodes; ++i) result.segments.push_back(segment_of(i));
   for (const size_t origin : origins) result.segments.push_back(segment_of(origin));
+  // The last segment runs again for another gradient of the loss. Where a node must run once, an
+  // empty segment ends the step, and the backward waits for the gradient that it is given.
+  if (!origins.empty() && any_effects(trace.graph)) {
+    ++result.num_segments;
+    result.num_kept = 1;
+  }
   return result;
 }
 
@@ -108,12 +120,17 @@ passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_for
 // Appends the backward; returns the gradients of the targets that the loss depends on.
 std::vector<ir::ValueId> CompiledStep::add_backward(runtime::Trace& trace,
                                                     std::vector<size_t>& origins) {
-  const ir::ValueId loss = trace.results.front();
-  const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, trace.graph.type(loss));
-  std::vector<ir::ValueId> targets;
-  for (const runtime::GradTarget& target : trace.targets) targets.push_back(target.value);
-  const ir::Grads grads =
-      autodiff::differentiate(trace.graph, {{loss}}, {{seed}}, targets, &origins);
+  ir::Grads grads;
+  if (trace.backward) {
+    grads = std::move(trace.backward->grads);
+    origins = std::move(trace.backward->origins);
+  } else {
+    const ir::ValueId loss = trace.results.front();
+    const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, trace.graph.type(loss));
+    std::vector<ir::ValueId> targets;
+    for (const runtime::GradTarget& target : trace.targets) targets.push_back(target.value);
+    grads = autodiff::differentiate(trace.graph, {{loss}}, {{seed}}, targets, &origins);
+  }
   return note_targets(trace, trace.graph, grads);
 }
 
@@ -129,7 +146,8 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
                                       ir::to_string(loss) + "; reduce it with mean() or sum()");
   }
   step->seed_ = runtime::unit_value(loss, device);
-  const size_t num_forward_nodes = graph.nodes().size();
+  const size_t num_forward_nodes =
+      trace.backward ? trace.backward->num_forward_nodes : graph.nodes().size();
   std::vector<size_t> origins;
   if (with_gradients && !trace.targets.empty()) {
     const std::vector<ir::ValueId> grads = step->add_backward(trace, origins);
@@ -139,6 +157,7 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
   for (const runtime::StateWrite& write : trace.writes) outputs.push_back(write.value);
   graph.set_outputs(std::move(outputs));
   ir::verify(graph, "autodiff");
+  step->has_effects_ = any_effects(graph);
   step->describe(trace);
   step->pieces_ = std::make_unique<const Pieces>(
       graph, segmentation_of(trace, num_forward_nodes, origins), device, options);

@@ -32,6 +32,8 @@ class CompiledStep final : public Program {
 
   std::string graph_text() const override { return pieces_->text(); }
   size_t num_nodes() const override { return pieces_->num_nodes(); }
+  std::optional<Recomputation> recomputation() const override { return pieces_->recomputation(); }
+  bool has_effects() const override { return has_effects_; }
 
  private:
   explicit CompiledStep(Device device) : Program(device) {}
@@ -41,6 +43,7 @@ class CompiledStep final : public Program {
   std::vector<backends::BufferRef> written(const Pieces::Table& table) const;
 
   std::unique_ptr<const Pieces> pieces_;
+  bool has_effects_ = false;
   bool has_seed_ = false;  // the graph's last input
   runtime::Value seed_;    // guarded by mutex_
 };

@@ -1,5 +1,6 @@
 #include "ir/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -39,6 +40,11 @@ ValueId Graph::add_input(Role role, ValueType type) {
   producers_.push_back(-1);
   inputs_.push_back({id, role});
   return id;
+}
+
+void Graph::move_input_last(ValueId id) {
+  const auto found = std::ranges::find(inputs_, id, &Input::value);
+  std::rotate(found, found + 1, inputs_.end());
 }
 
 std::vector<ValueId> Graph::add_node(Node node, std::span<const ValueType> output_types) {

@@ -61,6 +61,8 @@ class Graph {
   /// Appends a node whose outputs have the given types; returns its outputs.
   std::vector<ValueId> add_node(Node node, std::span<const ValueType> output_types);
   void set_outputs(std::vector<ValueId> outputs) { outputs_ = std::move(outputs); }
+  /// Lists that input after all others.
+  void move_input_last(ValueId id);
 
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Node>& nodes() const { return nodes_; }

@@ -19,6 +19,14 @@ using ir::Node;
 using ir::ValueId;
 using ir::ValueType;
 
+/// Gradient rules that came with a trace; `with_gradient` nodes name them by number.
+class GradientRules {
+ public:
+  virtual ~GradientRules() = default;
+  /// As a VjpFn; what it emits is appended where the builder that asks appends.
+  virtual Grads apply(const Node& node, const Grads& grads, const std::vector<bool>& wanted) = 0;
+};
+
 class Builder {
  public:
   virtual ~Builder() = default;
@@ -27,6 +35,8 @@ class Builder {
   virtual std::vector<ValueId> emit(const ir::Op& op, std::vector<std::optional<ValueId>> inputs,
                                     Attrs attrs) = 0;
   virtual const ValueType& type(ValueId id) const = 0;
+  /// The rules of the trace that is differentiated, or null.
+  virtual GradientRules* gradient_rules() const { return nullptr; }
 
   /// Emits an operation of one output by name.
   ValueId op(std::string_view name, std::vector<std::optional<ValueId>> inputs, Attrs attrs = {});

@@ -37,5 +37,7 @@ std::vector<ir::Op> normalization_ops();
 std::vector<ir::Op> loss_ops();
 /// Scaled dot-product attention.
 std::vector<ir::Op> attention_ops();
+/// Operations and gradient rules written in the language above.
+std::vector<ir::Op> custom_ops();
 
 }  // namespace lucid::ops

@@ -81,7 +81,7 @@ class Evictor {
     const std::optional<uint32_t> taken = taken_over(work);
     make_room(bytes_needed(work, taken));
     order_.push_back(static_cast<uint32_t>(place));
-    if (taken) drop(*taken);
+    if (taken) release(*taken);  // it is not missed: this read was its last
     for (const uint32_t made : work.makes) {
       states_[made].is_computed = true;
       if (storage(made).in_arena) keep(made);
@@ -138,9 +138,13 @@ class Evictor {
     }
   }
 
-  void drop(uint32_t id) {
+  void release(uint32_t id) {
     used_bytes_ -= storage(id).size_bytes;
     states_[id].is_resident = false;
+  }
+
+  void drop(uint32_t id) {
+    release(id);
     update_missed(id);
   }
 

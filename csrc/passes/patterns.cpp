@@ -63,6 +63,14 @@ std::optional<ir::ValueId> equal_operand(const ir::Graph& graph, const ir::Node&
   return std::nullopt;
 }
 
+std::vector<ir::ValueId> handed_on(const ir::Node& node) {
+  if (node.op->name != "with_gradient") return {};
+  std::vector<ir::ValueId> values;
+  const size_t first = node.inputs.size() - node.outputs.size();
+  for (size_t i = first; i < node.inputs.size(); ++i) values.push_back(node.in(i));
+  return values;
+}
+
 std::optional<ir::Node> shorter(const ir::Graph& graph, const ir::Node& node) {
   const std::string_view name = node.op->name;
   if (name != "reshape" && name != "permute") return std::nullopt;

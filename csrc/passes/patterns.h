@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "ir/graph.h"
 
@@ -12,6 +13,9 @@ namespace lucid::passes {
 /// of `graph`; `type` is its output's.
 std::optional<ir::ValueId> equal_operand(const ir::Graph& graph, const ir::Node& node,
                                          const ir::ValueType& type);
+
+/// The values that equal the outputs of `node`, which hands them on; empty for other nodes.
+std::vector<ir::ValueId> handed_on(const ir::Node& node);
 
 /// A node that makes the same bits from an earlier value (reshape of a reshape, permute of a
 /// permute), if there is one.

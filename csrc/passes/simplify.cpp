@@ -1,4 +1,5 @@
 #include <utility>
+#include <vector>
 
 #include "passes/passes.h"
 #include "passes/patterns.h"
@@ -11,6 +12,9 @@ ir::Graph simplify(const ir::Graph& graph) {
   for (const ir::Node& node : graph.nodes()) {
     ir::Node renamed = rewriter.renamed(node);
     while (auto simpler = shorter(rewriter.graph(), renamed)) renamed = *std::move(simpler);
+    const std::vector<ir::ValueId> values = handed_on(renamed);
+    for (size_t i = 0; i < values.size(); ++i) rewriter.replace(node.outputs[i], values[i]);
+    if (!values.empty()) continue;
     const ir::ValueType& type = graph.type(node.outputs.front());
     const auto equal = equal_operand(rewriter.graph(), renamed, type);
     if (equal) {

@@ -49,8 +49,14 @@ class Splitter {
 
   // True if a backward piece makes again what that forward piece made.
   bool recomputes(int reader, int made_in) const {
-    return is_backward(reader) && made_in >= 0 && made_in < last_segment() &&
-           segment_of_piece(reader) == made_in;
+    return is_backward(reader) && made_in >= 0 &&
+           made_in < last_segment() - segmentation_.num_kept && segment_of_piece(reader) == made_in;
+  }
+
+  // Only what is pure may run twice.
+  bool is_kept(ir::ValueId value) const {
+    const int node = graph_.producer(value);
+    return node >= 0 && !graph_.nodes()[static_cast<size_t>(node)].op->is(ir::kPure);
   }
 
   // A value crosses if a piece other than its maker reads it, but for a backward piece that
@@ -63,7 +69,7 @@ class Splitter {
         if (!input) continue;
         const int made_in = maker(*input);
         const bool stays = made_in < 0 || made_in == reader || recomputes(reader, made_in);
-        if (!stays) crosses_[index(*input)] = true;
+        if (!stays || is_kept(*input)) crosses_[index(*input)] = true;
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "support/errors.h"
 
@@ -87,19 +88,22 @@ int64_t place_blocks(std::vector<Block>& blocks, size_t num_nodes) {
 
 class Planner {
  public:
-  Planner(const ir::Graph& graph, std::span<const int64_t> scratch_sizes)
+  Planner(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
+          const MayOverwrite& may_overwrite)
       : graph_(graph),
         scratch_sizes_(scratch_sizes),
+        may_overwrite_(may_overwrite),
         roots_(graph.num_values()),
         last_use_(graph.num_values(), -1),
         kinds_(graph.num_values()),
         blocks_of_(graph.num_values()) {}
 
-  Plan run() {
+  Plan run(std::span<const uint32_t> given) {
     find_roots();
     find_last_uses();
     claim_outputs();
     make_blocks();
+    find_donations(given);
     result_.arena_bytes = place_blocks(blocks_, graph_.nodes().size());
     write_places();
     return std::move(result_);
@@ -144,37 +148,57 @@ class Planner {
     }
   }
 
-  // The block of a dying first operand, if the node may overwrite it.
-  std::optional<size_t> reusable_block(const ir::Node& node, int place) const {
-    if (!node.op->is(ir::kInPlace) || !node.has(0)) return std::nullopt;
-    const uint32_t operand = root(node.in(0));
-    const ir::ValueType& output = graph_.type(node.outputs.front());
-    const ir::ValueType& input = graph_.type(node.in(0));
-    if (kinds_[operand] || last_use_[operand] != place) return std::nullopt;
-    if (input.dtype != output.dtype || input.size_bytes() != output.size_bytes()) {
-      return std::nullopt;
-    }
-    for (size_t i = 1; i < node.inputs.size(); ++i) {
+  bool allows(size_t place, size_t output, size_t input) const {
+    if (may_overwrite_) return may_overwrite_(place, output, input);
+    return allows_overwrite(*graph_.nodes()[place].op, output, input);
+  }
+
+  // True if that output of a node may take the memory of that operand, which dies there.
+  bool may_take(size_t place, size_t output, size_t input) const {
+    const ir::Node& node = graph_.nodes()[place];
+    if (!node.has(input) || !allows(place, output, input)) return false;
+    const ir::ValueType& made = graph_.type(node.outputs[output]);
+    const ir::ValueType& taken = graph_.type(node.in(input));
+    if (taken.dtype != made.dtype || taken.size_bytes() != made.size_bytes()) return false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
       // A second read of the memory, other than element by element, would see overwritten ones.
-      const bool reads_again = node.inputs[i] && root(*node.inputs[i]) == operand;
-      const bool same_elements =
-          node.op->is(ir::kElementwise) && reads_again && graph_.type(*node.inputs[i]) == input;
-      if (reads_again && !same_elements) return std::nullopt;
+      const bool reads_again =
+          i != input && node.inputs[i] && root(*node.inputs[i]) == root(node.in(input));
+      const bool same_elements = node.op->is(ir::kElementwise) && reads_again &&
+                                 graph_.type(*node.inputs[i]) == taken && allows(place, output, i);
+      if (reads_again && !same_elements) return false;
     }
-    return blocks_of_[operand];
+    return true;
+  }
+
+  // The block of an operand that dies at a node, if the output may overwrite it.
+  std::optional<size_t> reusable_block(size_t place, size_t output) const {
+    const ir::Node& node = graph_.nodes()[place];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!may_take(place, output, i)) continue;
+      const uint32_t operand = root(node.in(i));
+      const bool dies = !kinds_[operand] && last_use_[operand] == static_cast<int>(place);
+      // An earlier output of this node that took the block has moved its end.
+      const bool is_free = dies && blocks_[*blocks_of_[operand]].last == static_cast<int>(place) &&
+                           !taken_here_.contains(*blocks_of_[operand]);
+      if (is_free) return blocks_of_[operand];
+    }
+    return std::nullopt;
   }
 
   void make_blocks() {
     const auto& nodes = graph_.nodes();
     for (size_t i = 0; i < nodes.size(); ++i) {
       const int place = static_cast<int>(i);
+      taken_here_.clear();
       for (size_t j = 0; j < nodes[i].outputs.size(); ++j) {
         const ir::ValueId output = nodes[i].outputs[j];
         const uint32_t value = index(output);
         if (root(output) != value || kinds_[value]) continue;
         const int last = std::max(last_use_[value], place);
-        const auto reused = j == 0 ? reusable_block(nodes[i], place) : std::nullopt;
+        const auto reused = reusable_block(i, j);
         if (reused) {
+          taken_here_.insert(*reused);
           blocks_[*reused].last = last;
           blocks_of_[value] = reused;
           continue;
@@ -185,6 +209,50 @@ class Planner {
       scratch_blocks_.push_back(blocks_.size());
       blocks_.push_back({aligned(scratch_sizes_[i]), place, place, 0});
     }
+  }
+
+  // Pairs each output that some node writes with a given input that is dead by then, one that
+  // dies right there if there is one: its memory is in the cache.
+  void find_donations(std::span<const uint32_t> given) {
+    std::set<uint32_t> taken;
+    for (size_t i = 0; i < graph_.outputs().size() && !given.empty(); ++i) {
+      const ir::ValueId output = graph_.outputs()[i];
+      const std::optional<Place>& kind = kinds_[root(output)];
+      const int producer = graph_.producer(ir::ValueId{root(output)});
+      if (producer < 0 || !kind || kind->kind != PlaceKind::kOutput || kind->slot != i) continue;
+      const auto place = static_cast<size_t>(producer);
+      std::optional<uint32_t> chosen;
+      for (const uint32_t input : given) {
+        if (taken.contains(input) || !may_be_given(input, output, place)) continue;
+        if (!chosen || dies_at(input, place)) chosen = input;
+        if (dies_at(input, place)) break;
+      }
+      if (!chosen) continue;
+      taken.insert(*chosen);
+      result_.donations.push_back({static_cast<uint32_t>(i), *chosen, place});
+    }
+  }
+
+  bool dies_at(uint32_t input, size_t place) const {
+    const ir::ValueId value = graph_.inputs()[input].value;
+    return last_use_[index(value)] == static_cast<int>(place);
+  }
+
+  // True if nobody reads the input once that node writes the output.
+  bool may_be_given(uint32_t input, ir::ValueId output, size_t place) const {
+    const ir::ValueId value = graph_.inputs()[input].value;
+    if (graph_.type(value).size_bytes() != graph_.type(output).size_bytes()) return false;
+    const auto is_copied = [&](const Copy& copy) { return root(copy.from) == index(value); };
+    if (std::ranges::any_of(result_.copies, is_copied)) return false;
+    if (last_use_[index(value)] < static_cast<int>(place)) return true;
+    if (!dies_at(input, place)) return false;
+    const ir::Node& node = graph_.nodes()[place];
+    const auto made = std::ranges::find(node.outputs, ir::ValueId{root(output)});
+    const auto read = std::ranges::find_if(
+        node.inputs, [&](const auto& operand) { return operand && *operand == value; });
+    return read != node.inputs.end() &&
+           may_take(place, static_cast<size_t>(made - node.outputs.begin()),
+                    static_cast<size_t>(read - node.inputs.begin()));
   }
 
   void write_places() {
@@ -204,19 +272,26 @@ class Planner {
 
   const ir::Graph& graph_;
   std::span<const int64_t> scratch_sizes_;
+  const MayOverwrite& may_overwrite_;
   std::vector<uint32_t> roots_;
   std::vector<int> last_use_;                     // by root: last node that reads it, or -1
   std::vector<std::optional<Place>> kinds_;       // by root: inputs and outputs
   std::vector<std::optional<size_t>> blocks_of_;  // by root: arena values
   std::vector<size_t> scratch_blocks_;
   std::vector<Block> blocks_;
+  std::set<size_t> taken_here_;  // blocks that outputs of the node at hand took
   Plan result_;
 };
 
 }  // namespace
 
-Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
-  return Planner(graph, scratch_sizes).run();
+bool allows_overwrite(const ir::Op& op, size_t output, size_t input) {
+  return op.is(ir::kInPlace) && output == 0 && (input == 0 || op.is(ir::kElementwise));
+}
+
+Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
+          const MayOverwrite& may_overwrite, std::span<const uint32_t> given) {
+  return Planner(graph, scratch_sizes, may_overwrite).run(given);
 }
 
 }  // namespace lucid::planner

@@ -1,7 +1,9 @@
 // Static memory plan of a graph: where every value lives during a run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,16 +32,35 @@ struct Copy {
   uint32_t output;
 };
 
+/// A graph output that may be written into the buffer of a graph input: from node `node` on,
+/// which writes the output, nobody reads the input.
+struct Donation {
+  uint32_t output;
+  uint32_t input;
+  size_t node;
+};
+
 struct Plan {
   std::vector<Place> places;             ///< by value id
   std::vector<int64_t> scratch_offsets;  ///< by node: where its scratch lies in the arena
   std::vector<Copy> copies;
+  std::vector<Donation> donations;
   /// Exact bytes of the arena: the peak of all values and scratch that live in it.
   int64_t arena_bytes = 0;
 };
 
-/// Lays out the values of `graph`; `scratch_sizes[i]` bytes are needed while node i runs.
+/// True if a node may write that output into the memory of that input, element by element.
+using MayOverwrite = std::function<bool(size_t node, size_t output, size_t input)>;
+
+/// What an operation's traits say of that: the first output may take the first input's memory, of
+/// an element-wise operation that of any input.
+bool allows_overwrite(const ir::Op& op, size_t output, size_t input);
+
+/// Lays out the values of `graph`; `scratch_sizes[i]` bytes are needed while node i runs. Without
+/// `may_overwrite` the operations' traits tell.
+/// `given` are the graph inputs whose buffers a run may be given to overwrite.
 /// Throws OutOfMemoryError if no address space could hold them.
-Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
+Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
+          const MayOverwrite& may_overwrite = {}, std::span<const uint32_t> given = {});
 
 }  // namespace lucid::planner

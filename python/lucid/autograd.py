@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -166,6 +167,7 @@ class FunctionContext:
         self.needs_input_grad = needs_input_grad
         self._saved: tuple[Tensor | None, ...] = ()
         self._not_differentiable: tuple[Tensor, ...] = ()
+        self._own_results: tuple[int | None, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors until the backward has run."""
@@ -185,13 +187,30 @@ class FunctionContext:
         if value:
             raise _C.UnsupportedError("set_materialize_grads: absent gradients stay None")
 
+    def _note_results(self, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """Note which saved tensors are differentiable results: their history is the function."""
+        others = {id(t) for t in (*args, *self._not_differentiable)}
+        places = {id(r): i for i, r in enumerate(results) if id(r) not in others}
+        self._own_results = tuple(places.get(id(t)) for t in self._saved)
+
+    def _tie_saved(self, tie_result: Callable[[int, Tensor], Tensor]) -> None:
+        """Give the saved results their history, for a backward that is differentiated itself."""
+        pairs = zip(self._saved, self._own_results, strict=True)
+        self._saved = tuple(
+            t
+            if t is None or place is None or not t.dtype.is_floating_point
+            else tie_result(place, t)
+            for t, place in pairs
+        )
+
 
 class Function:
     """An operation with its own gradient: subclass it with static ``forward`` and ``backward``.
 
     ``forward(ctx, *args)`` runs without recording; ``backward(ctx, *grads)`` returns a gradient,
     or None, for each argument of ``forward``. Call it as ``MyFunction.apply(*args)``.
-    Inside a compiled step it is refused with UnsupportedError.
+    A compiled step traces through both. There they see shapes only, so one that asks for values,
+    as NumPy code does, is refused with TraceError: make it a ``lucid.compile.custom_op``.
     """
 
     @staticmethod
@@ -207,22 +226,31 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run ``forward`` and tie its results into the graph."""
-        if _C.is_tracing():
-            raise _C.UnsupportedError(
-                f"{cls.__name__}.apply: a Python autograd.Function cannot be compiled yet; "
-                "write its forward in tensor operations, whose gradients are known"
-            )
         needs = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         context = FunctionContext(needs)
-        with no_grad():
+        with no_grad(), _pointing_to_custom_op(f"{cls.__name__}.forward"):
             results = cls.forward(context, *args)
         if not (any(needs) and _C.is_grad_enabled()):
             return results
         outputs = results if isinstance(results, tuple) else (results,)
+        context._note_results(args, outputs)
 
-        def run(grads: tuple[Tensor | None, ...], create_graph: bool) -> tuple[Any, ...]:
-            with set_grad_enabled(create_graph):
-                found = cls.backward(context, *grads)
+        def run(
+            grads: tuple[Tensor | None, ...],
+            create_graph: bool,
+            tie_result: Callable[[int, Tensor], Tensor] | None,
+        ) -> tuple[Any, ...]:
+            saved = context._saved
+            if tie_result is not None:
+                context._tie_saved(tie_result)
+            try:
+                with (
+                    set_grad_enabled(create_graph),
+                    _pointing_to_custom_op(f"{cls.__name__}.backward"),
+                ):
+                    found = cls.backward(context, *grads)
+            finally:
+                context._saved = saved
             return found if isinstance(found, tuple) else (found,)
 
         tied = _C._tie_function(cls.__name__, args, outputs, run)
@@ -231,3 +259,21 @@ class Function:
             o.detach() if skip else t for o, t, skip in zip(outputs, tied, marked, strict=True)
         )
         return tied if isinstance(results, tuple) else tied[0]
+
+
+@contextlib.contextmanager
+def _pointing_to_custom_op(what: str) -> Iterator[None]:
+    """Names the way out where a function asks a traced tensor for its value."""
+    try:
+        yield
+    except _C.TraceError as error:
+        text, separator, place = str(error).partition("\n  at ")
+        if any(asked in text for asked in _ASKING) and "custom_op" not in text:
+            error.args = (
+                f"{text}; {what} can work on values as a lucid.compile.custom_op{separator}{place}",
+            )
+        raise
+
+
+# What the refusals of values in a trace say.
+_ASKING = ("was asked for inside a compiled step", "a NumPy array inside a compiled step")

@@ -377,6 +377,24 @@ graph {
   CHECK(is_sound(parse_graph(kText), plan, std::vector<int64_t>{1000, 0, 70}));
 }
 
+// Largest first would leave a gap: 8 lines. At most 7 live at one time.
+TEST(plan_long_lives_first_where_sizes_leave_gaps) {
+  const Plan plan = plan_of(R"(
+graph {
+  %0 = full() {shape=[32], dtype=float32, value=1.0} : float32[32]
+  %1 = full() {shape=[64], dtype=float32, value=1.0} : float32[64]
+  %2 = sum(%1) {dims=[0], keepdim=false} : float32[]
+  %3 = full() {shape=[32], dtype=float32, value=1.0} : float32[32]
+  %4 = full() {shape=[48], dtype=float32, value=1.0} : float32[48]
+  %5 = sum(%3) {dims=[0], keepdim=false} : float32[]
+  %6 = sum(%0) {dims=[0], keepdim=false} : float32[]
+  %7 = sum(%4) {dims=[0], keepdim=false} : float32[]
+  return %2, %5, %6, %7
+}
+)");
+  CHECK_EQ(plan.arena_bytes, 7 * planner::kAlignment);
+}
+
 TEST(plan_empty_values_take_nothing) {
   const Plan plan = plan_of(R"(
 graph {

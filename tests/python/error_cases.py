@@ -2,6 +2,7 @@
 
 from errors import (
     compiled,
+    custom,
     functional,
     functions,
     modules,
@@ -29,4 +30,5 @@ CASES: list[ErrorCase] = [
     *precision.CASES,
     *serialization.CASES,
     *compiled.CASES,
+    *custom.CASES,
 ]

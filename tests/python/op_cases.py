@@ -1,6 +1,6 @@
 """The table of operations: at least one row for every operation of the registry."""
 
-from cases import binary, nn, pointwise, reduction, shape, training
+from cases import binary, custom, nn, pointwise, reduction, shape, training
 from cases.case import OpCase
 
 
@@ -25,5 +25,6 @@ CASES = distinct(
         *reduction.CASES,
         *nn.CASES,
         *training.CASES,
+        *custom.CASES,
     ]
 )

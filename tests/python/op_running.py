@@ -62,10 +62,11 @@ def call(case: OpCase, inputs: list[Any], wide: bool = False) -> tuple[Tensor, .
     for source in case.inputs:
         if isinstance(source, RandomState) and not lucid._C.is_tracing():
             lucid.default_generator.manual_seed(source.seed)
-    attrs = {
-        name: dtype_of(widened(value, wide)) if name == "dtype" else value
-        for name, value in case.attrs.items()
-    }
+    attrs = dict(case.attrs)
+    if "dtype" in attrs:
+        attrs["dtype"] = dtype_of(widened(attrs["dtype"], wide))
+    if "results" in attrs and wide:
+        attrs["results"] = attrs["results"].replace("float32", "float64")
     result = lucid._C.emit(case.op, *inputs, **attrs)
     return result if isinstance(result, tuple) else (result,)
 

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import lucid
+import numpy as np
 import pytest
 from lucid import Tensor
 from lucid.autograd import Function, grad
@@ -35,6 +36,21 @@ class Misshapen(Cube):
         return gradient.sum()
 
 
+class Exp(Function):
+    """exp, whose gradient reads its own result."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return gradient * y
+
+
 def test_function() -> None:
     x = lucid.tensor([1.0, 2.0], requires_grad=True)
     Cube.apply(x).sum().backward()
@@ -42,6 +58,26 @@ def test_function() -> None:
     (first,) = grad(Cube.apply(x).sum(), x, create_graph=True)
     (second,) = grad(first.sum(), x)
     assert second.tolist() == [6.0, 12.0]
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_second_derivative_through_a_saved_result(power: int) -> None:
+    """d2/dx2 exp(x)^p = p^2 exp(p x): the saved result has the function as its history."""
+    x = lucid.tensor([0.25, -1.0], dtype=lucid.float64, requires_grad=True)
+    (first,) = grad((Exp.apply(x) ** power).sum(), x, create_graph=True)
+    assert first is not None
+    (second,) = grad(first.sum(), x)
+    assert second is not None
+    expected = power**2 * np.exp(power * np.array([0.25, -1.0]))
+    np.testing.assert_allclose(second.numpy(), expected, rtol=1e-14)
+
+
+def test_third_derivative() -> None:
+    x = lucid.tensor([0.25], dtype=lucid.float64, requires_grad=True)
+    value: Any = Exp.apply(x)
+    for _ in range(3):
+        (value,) = grad(value, x, create_graph=True)
+    assert value.item() == pytest.approx(np.exp(0.25), rel=1e-14)
 
 
 def test_function_with_a_wrong_gradient() -> None:

@@ -23,6 +23,7 @@ UNREACHABLE = (
     ": a gradient rule reads a value that its operation did not declare in vjp_reads",
     "a leaf's accumulator is not applied",
     ": a value without a tensor cannot be captured",
+    ": no host calls functions here; define it in Python",
     ": an operand belongs to a trace that has ended",
     "step: a probe with arguments of another signature",
     " where the executable takes ",
@@ -30,6 +31,11 @@ UNREACHABLE = (
     (
         ": a tensor that the step reads stands in several places that were changed while the step "
         "ran; keep it in one attribute"
+    ),
+    # No rule known reads more for the gradients of some results than for those of all.
+    (
+        "backward: the gradients of some results of a compiled function would run its impure "
+        "operations again; give all results a gradient, or leave it uncompiled"
     ),
     # An earlier check refuses the same call.
     "step: the loss must be one floating element: got ",
@@ -44,8 +50,12 @@ UNREACHABLE = (
     "; move model and inputs to one with .to()",
     "in-place change: the tensor is on ",
     "; make the tensor on that device",
+    "make_step: this device does not keep to a memory_limit: its arena takes ",
     "plane has 2^31 elements or more: input ",
 )
+
+# Files whose messages are compared in tests of their own, partly as patterns.
+WITHOUT_ROWS = ("custom.py", "saved.cpp", "saving.py")
 
 
 def without_place(text: str) -> str:
@@ -72,7 +82,7 @@ def is_foreign(text: str) -> bool:
 
 def has_form(text: str) -> bool:
     """True for `<op>: <what is wrong>`: on one line, without a final period."""
-    return re.fullmatch(r"[^:\n]+: [^\n]*[^.\n]", text) is not None
+    return re.fullmatch(r"(?:[^:\n]|::)+: [^\n]*[^.\n]", text) is not None
 
 
 @rows()
@@ -146,7 +156,8 @@ def without_row(
 
 @pytest.mark.parametrize("folder", ["ops", "backends/cpu/kernels", "runtime", "support", "compile"])
 def test_messages_of_the_core_have_rows(folder: str) -> None:
-    sources = sorted((ROOT / "csrc" / folder).rglob("*.cpp"))
+    found = sorted((ROOT / "csrc" / folder).rglob("*.cpp"))
+    sources = [path for path in found if path.name not in WITHOUT_ROWS]
     assert sources
     assert without_row(cpp_messages, sources, known_texts()) == []
 
@@ -155,7 +166,8 @@ def test_messages_of_the_core_have_rows(folder: str) -> None:
     "folder", ["amp", "compile", "functions", "nn", "optim", "serialization", "utils"]
 )
 def test_messages_of_the_package_have_rows(folder: str) -> None:
-    sources = sorted(Path(lucid.__file__).parent.joinpath(folder).rglob("*.py"))
+    found = sorted(Path(lucid.__file__).parent.joinpath(folder).rglob("*.py"))
+    sources = [path for path in found if path.name not in WITHOUT_ROWS]
     assert sources
     assert without_row(python_messages, sources, known_texts()) == []
 

@@ -32,6 +32,8 @@ STEP = 1e-5
 SLOPE_TOLERANCE = 1e-7
 # Error of a float32 gradient beside the largest one: a chain of some operations.
 SINGLE_TOLERANCE = 3e-6
+# Operations without a gradient rule of their own here: their inputs are detached.
+RULES_OF_OTHERS = ("custom_grad", "custom_impure_grad", "with_gradient")
 # So many elements of each input are checked; more would cost time only.
 MAX_CHECKED = 24
 
@@ -251,6 +253,8 @@ class RowModule(nn.Module):
             if isinstance(source, Sample):
                 value = getattr(self, f"input{place}") if source.is_floating else next(given)
             inputs.append(value)
+        if self.case.op in RULES_OF_OTHERS:
+            inputs = [i.detach() if isinstance(i, Tensor) else i for i in inputs]
         total = lucid.zeros((), dtype=lucid.float64)
         for place, output in enumerate(call(self.case, inputs)):
             weight = getattr(self, f"weight{place}")
@@ -293,9 +297,12 @@ def check_compiled(model: RowModule) -> None:
     assert cold == expected
     warm, counted = results(model, step)
     assert warm == expected
-    assert counted["executable_runs"] == 1
+    has_effects = step.cache[0].has_effects
+    assert counted["executable_runs"] == (2 if has_effects else 1)  # forward, then backward
     assert counted["eager_dispatches"] == 0
     assert counted["compilations"] == 0
+    if has_effects:
+        return
     text = step.graph_dump()
     printed = lucid._C.parse_graph(text)
     assert lucid._C.parse_graph(printed) == printed

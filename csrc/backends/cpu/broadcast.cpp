@@ -72,7 +72,8 @@ BroadcastPlan::Source BroadcastPlan::make_source(const Shape& output,
   return source;
 }
 
-BroadcastPlan::BroadcastPlan(const Shape& output, std::span<const ir::ValueType> operands) {
+BroadcastPlan::BroadcastPlan(const Shape& output, std::span<const ir::ValueType> operands,
+                             int64_t tile) {
   int64_t longest = 1;
   for (const ir::ValueType& operand : operands) {
     sources_.push_back(make_source(output, operand));
@@ -80,7 +81,7 @@ BroadcastPlan::BroadcastPlan(const Shape& output, std::span<const ir::ValueType>
     all_direct_ = all_direct_ && source.mode == Mode::kDirect;
     if (source.mode == Mode::kPattern) longest = std::max(longest, source.period);
   }
-  tile_elements_ = kMaxTile / longest * longest;
+  tile_elements_ = std::max(tile, longest) / longest * longest;
   for (Source& source : sources_) {
     const bool divides = source.mode != Mode::kPattern || tile_elements_ % source.period == 0;
     if (!divides) source.mode = Mode::kGather;

@@ -20,7 +20,9 @@ class BroadcastPlan {
   /// Longest tile, in elements.
   static constexpr int64_t kMaxTile = 2048;
 
-  BroadcastPlan(const Shape& output, std::span<const ir::ValueType> operands);
+  /// Tiles have about `tile` elements, more where an operand repeats with a longer period.
+  BroadcastPlan(const Shape& output, std::span<const ir::ValueType> operands,
+                int64_t tile = kMaxTile);
 
   size_t num_operands() const { return sources_.size(); }
   int64_t tile_elements() const { return tile_elements_; }

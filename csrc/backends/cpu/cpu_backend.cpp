@@ -2,9 +2,11 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "backends/cpu/fusion.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/memory_pool.h"
 #include "planner/plan.h"
@@ -41,15 +43,27 @@ std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& n
   }
 }
 
+planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_sizes,
+                      std::span<const uint32_t> given) {
+  const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
+    const std::optional<TileProgram>& program = fused.programs[node];
+    if (program) return program->may_overwrite(output, input);
+    return planner::allows_overwrite(*fused.graph.nodes()[node].op, output, input);
+  };
+  return planner::plan(fused.graph, scratch_sizes, may_overwrite, given);
+}
+
 class CpuExecutable final : public backends::Executable {
  public:
-  explicit CpuExecutable(const ir::Graph& graph) {
+  CpuExecutable(FusedGraph fused, std::span<const uint32_t> given) {
+    const ir::Graph& graph = fused.graph;
     std::vector<int64_t> scratch_sizes;
-    for (const ir::Node& node : graph.nodes()) {
-      add_step(graph, node);
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      add_step(graph, graph.nodes()[i], fused.programs[i]);
       scratch_sizes.push_back(static_cast<int64_t>(steps_.back().kernel->scratch_bytes()));
     }
-    plan_ = planner::plan(graph, scratch_sizes);
+    plan_ = plan_of(fused, scratch_sizes, given);
+    keep_safe_donations(fused);
     for (size_t i = 0; i < steps_.size(); ++i) {
       steps_[i].scratch_offset = plan_.scratch_offsets[i];
     }
@@ -66,27 +80,86 @@ class CpuExecutable final : public backends::Executable {
 
   std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                              const ir::Attrs* run_time_attrs) const override {
-    std::vector<BufferRef> outputs;
-    outputs.reserve(output_sizes_.size());
-    for (const int64_t size : output_sizes_) outputs.push_back(allocate(size));
-    const Lease arena(plan_.arena_bytes);
-    Scratchpad pointers(operands_.size());
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      const uint32_t value = operands_[i];
-      pointers[i] = value == kAbsent ? nullptr : address(value, inputs, outputs, arena);
+    std::vector<BufferRef> outputs(output_sizes_.size());
+    run_into(outputs, inputs, run_time_attrs);
+    return outputs;
+  }
+
+  std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
+                                    const std::vector<bool>& given) const override {
+    std::vector<BufferRef> outputs(output_sizes_.size());
+    for (const planner::Donation& donation : plan_.donations) {
+      if (given[donation.input]) outputs[donation.output] = inputs[donation.input];
     }
-    for (const Step& step : steps_) run_step(step, pointers.data(), arena, run_time_attrs);
-    for (const planner::Copy& copy : plan_.copies) {
-      const void* from = address(index(copy.from), inputs, outputs, arena);
-      const auto size = static_cast<size_t>(output_sizes_[copy.output]);
-      if (size > 0) std::memcpy(outputs[copy.output]->data(), from, size);
-    }
+    run_into(outputs, inputs, nullptr);
     return outputs;
   }
 
   backends::MemoryReport memory() const override { return memory_; }
 
  private:
+  // Outputs that have no buffer yet get a fresh one.
+  void run_into(std::vector<BufferRef>& outputs, std::span<const BufferRef> inputs,
+                const ir::Attrs* run_time_attrs) const {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] == nullptr) outputs[i] = allocate(output_sizes_[i]);
+    }
+    Lease arena(plan_.arena_bytes);
+    Scratchpad pointers(operands_.size());
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const uint32_t value = operands_[i];
+      pointers[i] = value == kAbsent ? nullptr : address(value, inputs, outputs, arena);
+    }
+    Memory memory(inputs, outputs, arena);
+    for (const Step& step : steps_) {
+      run_step(step, pointers.data(), arena, run_time_attrs, memory);
+    }
+    for (const planner::Copy& copy : plan_.copies) {
+      const void* from = address(index(copy.from), inputs, outputs, arena);
+      const auto size = static_cast<size_t>(output_sizes_[copy.output]);
+      if (size > 0) std::memcpy(outputs[copy.output]->data(), from, size);
+    }
+  }
+
+  // What is overwritten cannot be put back: a donation stands only where no later node can fail.
+  void keep_safe_donations(const FusedGraph& fused) {
+    const auto cannot_fail = [&](size_t node) {
+      const ir::Node& made = fused.graph.nodes()[node];
+      return fused.programs[node].has_value() || made.op->is(ir::kAlias) ||
+             pointwise_tile({made, fused.graph}).function != nullptr;
+    };
+    size_t first_safe = fused.graph.nodes().size();
+    while (first_safe > 0 && cannot_fail(first_safe - 1)) --first_safe;
+    std::erase_if(plan_.donations,
+                  [&](const planner::Donation& donation) { return donation.node < first_safe; });
+  }
+
+  class Memory final : public RunMemory {
+   public:
+    Memory(std::span<const BufferRef> inputs, const std::vector<BufferRef>& outputs, Lease& arena)
+        : inputs_(inputs), outputs_(outputs), arena_(arena) {}
+
+    std::shared_ptr<void> share() override {
+      if (shared_ != nullptr) return shared_;
+      auto made = std::make_shared<Shared>();
+      made->buffers.assign(inputs_.begin(), inputs_.end());
+      made->buffers.insert(made->buffers.end(), outputs_.begin(), outputs_.end());
+      made->arena.emplace(std::move(arena_));
+      shared_ = made;
+      return made;
+    }
+
+   private:
+    struct Shared {
+      std::vector<BufferRef> buffers;
+      std::optional<Lease> arena;
+    };
+    std::span<const BufferRef> inputs_;
+    const std::vector<BufferRef>& outputs_;
+    Lease& arena_;
+    std::shared_ptr<void> shared_;
+  };
+
   // Pointers of one run; small graphs keep them on the stack.
   class Scratchpad {
    public:
@@ -102,9 +175,12 @@ class CpuExecutable final : public backends::Executable {
     std::vector<void*> heap_;
   };
 
-  void add_step(const ir::Graph& graph, const ir::Node& node) {
-    Step step{
-        .kernel = located_kernel(graph, node), .attrs = node.attrs, .location = node.location};
+  void add_step(const ir::Graph& graph, const ir::Node& node,
+                const std::optional<TileProgram>& program) {
+    Step step{.kernel = program ? make_fused_kernel({node, graph}, *program)
+                                : located_kernel(graph, node),
+              .attrs = node.attrs,
+              .location = node.location};
     step.first_input = static_cast<uint32_t>(operands_.size());
     for (const auto& input : node.inputs) operands_.push_back(input ? index(*input) : kAbsent);
     step.first_output = static_cast<uint32_t>(operands_.size());
@@ -136,12 +212,13 @@ class CpuExecutable final : public backends::Executable {
   }
 
   static void run_step(const Step& step, void* const* pointers, const Lease& arena,
-                       const ir::Attrs* run_time_attrs) {
+                       const ir::Attrs* run_time_attrs, RunMemory& memory) {
     const RunContext context{
         .inputs = pointers + step.first_input,
         .outputs = pointers + step.first_output,
         .scratch = arena.data() + step.scratch_offset,
         .attrs = run_time_attrs != nullptr ? run_time_attrs : &step.attrs,
+        .memory = &memory,
     };
     try {
       step.kernel->run(context);
@@ -160,7 +237,11 @@ class CpuExecutable final : public backends::Executable {
 class CpuBackend final : public backends::Backend {
  public:
   backends::ExecutableRef compile(const ir::Graph& graph) override {
-    return std::make_shared<CpuExecutable>(graph);
+    return compile(graph, backends::CompileHints{});
+  }
+  backends::ExecutableRef compile(const ir::Graph& graph,
+                                  const backends::CompileHints& hints) override {
+    return std::make_shared<CpuExecutable>(fuse_elementwise(graph), hints.given);
   }
   std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
     std::vector<int64_t> sizes;
@@ -169,6 +250,14 @@ class CpuBackend final : public backends::Backend {
       sizes.push_back(static_cast<int64_t>(kernel->scratch_bytes()));
     }
     return sizes;
+  }
+  int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) override {
+    const FusedGraph fused = fuse_elementwise(graph);
+    std::vector<int64_t> fused_sizes;
+    for (size_t i = 0; i < fused.programs.size(); ++i) {
+      fused_sizes.push_back(fused.programs[i] ? 0 : scratch_sizes[fused.origins[i]]);
+    }
+    return plan_of(fused, fused_sizes, {}).arena_bytes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
 };

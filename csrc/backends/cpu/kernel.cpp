@@ -16,7 +16,7 @@ const Table& table() {
     for (const auto family :
          {pointwise_kernels, create_kernels, random_kernels, shape_kernels, index_kernels,
           reduction_kernels, matmul_kernels, convolution_kernels, pooling_kernels,
-          normalization_kernels, loss_kernels, attention_kernels}) {
+          normalization_kernels, loss_kernels, attention_kernels, custom_kernels}) {
       for (const KernelRow& row : family()) rows.emplace(row.op, row.make);
     }
     return rows;

@@ -10,6 +10,16 @@
 
 namespace lucid::cpu {
 
+/// The owners of a run's memory, for a kernel that lends it to somebody.
+class RunMemory {
+ public:
+  /// Shares all memory of the run: none of it is used again while the result lives.
+  virtual std::shared_ptr<void> share() = 0;
+
+ protected:
+  ~RunMemory() = default;
+};
+
 /// Memory of one run. Pointers of absent inputs are null; buffers are dense, row-major and
 /// 64-byte aligned, except borrowed inputs, which have the alignment of their element.
 struct RunContext {
@@ -18,6 +28,7 @@ struct RunContext {
   void* scratch;  ///< scratch_bytes() bytes, 64-byte aligned
   /// Attributes of this run; they differ from the node's only in run-time attributes.
   const ir::Attrs* attrs;
+  RunMemory* memory = nullptr;
 
   template <class T>
   const T* in(size_t index) const {

@@ -197,12 +197,19 @@ backends::BufferRef borrow(void* data, int64_t size_bytes, std::shared_ptr<void>
 Lease::Lease(int64_t size_bytes) : size_bytes_(size_bytes) {
   if (size_bytes == 0) return;
   std::tie(data_, block_bytes_) = pool().take_at_least(size_bytes);
+  is_owner_ = true;
   leases.add(size_bytes);
   everything.add(size_bytes);
 }
 
+Lease::Lease(Lease&& other) noexcept
+    : data_(other.data_),
+      is_owner_(std::exchange(other.is_owner_, false)),
+      size_bytes_(other.size_bytes_),
+      block_bytes_(other.block_bytes_) {}
+
 Lease::~Lease() {
-  if (data_ == nullptr) return;
+  if (!is_owner_) return;
   pool().give_back(data_, block_bytes_);
   leases.remove(size_bytes_);
   everything.remove(size_bytes_);

@@ -19,12 +19,16 @@ class Lease {
  public:
   explicit Lease(int64_t size_bytes);
   ~Lease();
+  /// Takes the memory over; `other` still shows where it is.
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&&) = delete;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(data_); }
 
  private:
   void* data_ = nullptr;
+  bool is_owner_ = false;
   int64_t size_bytes_;
   int64_t block_bytes_ = 0;  ///< size that the block was made for
 };

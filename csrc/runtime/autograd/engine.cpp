@@ -197,7 +197,7 @@ std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const Te
                             std::span<const TensorRef> inputs, BackwardMode mode,
                             bool allow_unused) {
   if (thread_state().recorder != nullptr) {
-    return thread_state().recorder->grad(roots, seeds, inputs, allow_unused);
+    return thread_state().recorder->grad(roots, seeds, inputs, mode.create_graph, allow_unused);
   }
   Run run(mode);
   std::vector<Edge> edges;

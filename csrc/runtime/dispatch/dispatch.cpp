@@ -171,7 +171,8 @@ std::vector<Variable> with_history(const ir::Op& op, const ir::Attrs& attrs, con
   if (thread_state().grad_enabled && std::ranges::any_of(inputs, tracked)) {
     std::vector<Edge> next;
     for (const auto& input : inputs) next.push_back(input ? input->edge : Edge{});
-    const bool any = is_floating(outputs.front().type.dtype) && op.nondifferentiable_outputs != ~0u;
+    const auto is_float = [](const Value& output) { return is_floating(output.type.dtype); };
+    const bool any = std::ranges::any_of(outputs, is_float) && op.nondifferentiable_outputs != ~0u;
     if (any) node = std::make_shared<OpNode>(op, attrs, inputs, std::move(next), outputs);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {

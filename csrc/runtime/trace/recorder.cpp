@@ -44,6 +44,20 @@ bool is_tracked(const Operand& operand) {
 
 }  // namespace
 
+// The rules of a recorder, for one differentiation.
+class Recorder::Rules final : public ops::GradientRules {
+ public:
+  Rules(Recorder& recorder, bool create_graph) : recorder_(recorder), create_graph_(create_graph) {}
+  ir::Grads apply(const ir::Node& node, const ir::Grads& grads,
+                  const std::vector<bool>& wanted) override {
+    return recorder_.apply_rule(node, grads, wanted, create_graph_);
+  }
+
+ private:
+  Recorder& recorder_;
+  bool create_graph_;
+};
+
 Recorder::Recorder(std::string what) : what_(std::move(what)), id_(next_trace.fetch_add(1)) {
   if (thread_state().recorder != nullptr) {
     fail(what_ + ": compiled inside the trace of another step; call what it compiles instead");
@@ -190,6 +204,11 @@ std::vector<Variable> Recorder::record(const ir::Op& op, std::span<const Operand
     node.inputs.push_back(value);
     types.push_back(value ? std::optional(trace_.graph.type(*value)) : std::nullopt);
   }
+  if (generator != nullptr && is_differentiating_) {
+    fail(what_ +
+         ": the backward of an autograd.Function draws random numbers; draw them in its "
+         "forward and save them for the backward");
+  }
   if (generator != nullptr) types.back() = ir::ValueType{DType::kInt64, Shape{2}};
   const ir::ValueTypes outputs = ir::infer(op, types, attrs, location);
   if (generator != nullptr) {
@@ -212,7 +231,8 @@ std::vector<Variable> Recorder::record(const ir::Op& op, std::span<const Operand
 
 std::vector<TensorRef> Recorder::grad(std::span<const TensorRef> roots,
                                       std::span<const TensorRef> seeds,
-                                      std::span<const TensorRef> inputs, bool allow_unused) {
+                                      std::span<const TensorRef> inputs, bool create_graph,
+                                      bool allow_unused) {
   std::vector<ir::ValueId> root_values;
   std::vector<ir::ValueId> seed_values;
   autodiff::GraphBuilder builder(trace_.graph);
@@ -228,7 +248,9 @@ std::vector<TensorRef> Recorder::grad(std::span<const TensorRef> roots,
   }
   std::vector<ir::ValueId> targets;
   for (const TensorRef& input : inputs) targets.push_back(value_of(input));
-  const ir::Grads grads = autodiff::differentiate(trace_.graph, root_values, seed_values, targets);
+  Rules rules(*this, create_graph);
+  const ir::Grads grads =
+      autodiff::differentiate(trace_.graph, root_values, seed_values, targets, nullptr, &rules);
   std::vector<TensorRef> result;
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i] && !allow_unused) {
@@ -239,14 +261,71 @@ std::vector<TensorRef> Recorder::grad(std::span<const TensorRef> roots,
       result.push_back(nullptr);
       continue;
     }
-    Variable variable{.value = {.type = trace_.graph.type(*grads[i]),
-                                .device = inputs[i]->device(),
-                                .trace = id_,
-                                .id = *grads[i]}};
-    variable.tracks = true;
-    result.push_back(make_tensor(std::move(variable)));
+    result.push_back(symbolic(*grads[i], inputs[i]->device(), true));
   }
   return result;
+}
+
+TensorRef Recorder::symbolic(ir::ValueId id, Device device, bool tracks) const {
+  Variable variable{
+      .value = {.type = trace_.graph.type(id), .device = device, .trace = id_, .id = id}};
+  variable.tracks = tracks;
+  return make_tensor(std::move(variable));
+}
+
+std::vector<Variable> Recorder::tie(std::span<const TensorRef> arguments,
+                                    std::span<const TensorRef> results, GradientRule rule) {
+  if (results.empty()) return {};
+  static const ir::Op& with_gradient = ops::get("with_gradient");
+  RuleEntry entry{.run = std::move(rule), .arguments = {}, .device = results.front()->device()};
+  std::vector<Operand> operands;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == nullptr) continue;
+    entry.arguments.push_back(i);
+    operands.emplace_back(arguments[i]);
+  }
+  operands.insert(operands.end(), results.begin(), results.end());
+  const auto number = static_cast<int64_t>(rules_.size());
+  rules_.push_back(std::move(entry));
+  return record(with_gradient, operands, {number, static_cast<int64_t>(results.size())});
+}
+
+ir::Grads Recorder::apply_rule(const ir::Node& node, const ir::Grads& grads,
+                               const std::vector<bool>& wanted, bool create_graph) {
+  const RuleEntry& entry = rules_[static_cast<size_t>(node.integer("rule"))];
+  std::vector<TensorRef> given;
+  for (const auto& grad : grads) {
+    given.push_back(grad ? symbolic(*grad, entry.device, create_graph) : nullptr);
+  }
+  const TieResult tie_result = [&](size_t result, const TensorRef&) {
+    return symbolic(node.outputs[result], entry.device, true);
+  };
+  const std::vector<TensorRef> found = entry.run(given, create_graph, tie_result);
+  ir::Grads result(node.inputs.size());
+  for (size_t i = 0; i < entry.arguments.size(); ++i) {
+    const TensorRef& grad = found[entry.arguments[i]];
+    if (grad != nullptr && wanted[i]) result[i] = value_of(grad);
+  }
+  return result;
+}
+
+void Recorder::differentiate(std::span<const TensorRef> results) {
+  if (rules_.empty() || trace_.targets.empty() || !thread_state().grad_enabled) return;
+  for (const TensorRef& result : results) trace_.results.push_back(value_of(result));
+  const ir::ValueId root = trace_.results.front();
+  const ir::ValueId seed = trace_.graph.add_input(ir::Role::kSeed, trace_.graph.type(root));
+  std::vector<ir::ValueId> targets;
+  for (const GradTarget& target : trace_.targets) targets.push_back(target.value);
+  RecordedBackward backward;
+  backward.num_forward_nodes = trace_.graph.nodes().size();
+  Rules rules(*this, false);
+  is_differentiating_ = true;
+  backward.grads =
+      autodiff::differentiate(trace_.graph, {{root}}, {{seed}}, targets, &backward.origins, &rules);
+  is_differentiating_ = false;
+  trace_.graph.move_input_last(seed);
+  backward.grads.resize(trace_.targets.size());  // a rule may have met further ones
+  trace_.backward = std::move(backward);
 }
 
 Cell& Recorder::seen(Cell& cell) {
@@ -272,6 +351,11 @@ Cell& Recorder::stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& ten
 
 Cell& Recorder::written(const TensorRef& tensor) {
   Cell& cell = seen(*tensor->cell());
+  if (is_differentiating_ && cell.variable.value.trace != id_) {
+    fail(what_ +
+         ": the backward of an autograd.Function changed a tensor that outlives the step; "
+         "change it in the forward, or outside of the step");
+  }
   if (cell.variable.value.trace == id_) {
     const bool is_proxy = std::ranges::find(proxies_, tensor) != proxies_.end();
     if (!is_proxy && !thread_state().grad_enabled && cell.variable.tracks) {
@@ -334,8 +418,9 @@ void Recorder::end() {
 }
 
 Trace Recorder::finish(std::span<const TensorRef> results) {
+  const bool has_results = trace_.backward.has_value();
   for (const TensorRef& result : results) {
-    trace_.results.push_back(value_of(result));
+    if (!has_results) trace_.results.push_back(value_of(result));
     trace_.result_tracks.push_back(result->requires_grad());
   }
   collect_writes();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +44,13 @@ struct GradTarget {
   ir::ValueId value{};
 };
 
+/// The backward of the loss, where the trace itself had to record it.
+struct RecordedBackward {
+  ir::Grads grads;  ///< by target
+  std::vector<size_t> origins;
+  size_t num_forward_nodes = 0;
+};
+
 /// What one trace found.
 struct Trace {
   ir::Graph graph;
@@ -56,7 +64,16 @@ struct Trace {
   std::vector<GradTarget> targets;
   /// Ends of segments but the last: numbers of nodes recorded when mark() was called.
   std::vector<size_t> marks;
+  std::optional<RecordedBackward> backward;
 };
+
+/// The gradient of one result of a function as a tensor that leads back to the function: what its
+/// rule reads of its own results where second derivatives are asked for.
+using TieResult = std::function<TensorRef(size_t result, const TensorRef& tensor)>;
+/// A gradient rule of the language above: from gradients of the results (null: absent) to those of
+/// the arguments (null: none). Records its operations while its trace is on.
+using GradientRule = std::function<std::vector<TensorRef>(
+    const std::vector<TensorRef>& grads, bool create_graph, const TieResult& tie_result)>;
 
 class Recorder {
  public:
@@ -84,7 +101,18 @@ class Recorder {
 
   /// Gradients of recorded values, as recorded values: autograd.grad inside a trace.
   std::vector<TensorRef> grad(std::span<const TensorRef> roots, std::span<const TensorRef> seeds,
-                              std::span<const TensorRef> inputs, bool allow_unused);
+                              std::span<const TensorRef> inputs, bool create_graph,
+                              bool allow_unused);
+
+  /// The results, as made by a function that has a gradient rule of its own. An argument that is
+  /// no tensor is null.
+  std::vector<Variable> tie(std::span<const TensorRef> arguments,
+                            std::span<const TensorRef> results, GradientRule rule);
+
+  /// Records the backward of the first result, the loss, if rules of functions may have a part in
+  /// it. They may read outside tensors, which become inputs of the graph. Called last before
+  /// finish, with the same results.
+  void differentiate(std::span<const TensorRef> results);
 
   /// Between the two, the thread runs eagerly and sees tensors as they are outside of the trace.
   void pause() const;
@@ -110,6 +138,12 @@ class Recorder {
   Trace finish(std::span<const TensorRef> results);
 
  private:
+  class Rules;
+  struct RuleEntry {
+    GradientRule run;
+    std::vector<size_t> arguments;  // those that are tensors: inputs of the node
+    Device device;
+  };
   struct StandIn {
     std::shared_ptr<Cell> outside;
     TensorRef tensor;  ///< null for a view that was only taken again
@@ -122,6 +156,9 @@ class Recorder {
   ir::ValueId capture(const TensorRef& tensor);
   ir::ValueId local_leaf(const TensorRef& tensor);
   bool is_touched(const Tensor& tensor) const;
+  ir::Grads apply_rule(const ir::Node& node, const ir::Grads& grads,
+                       const std::vector<bool>& wanted, bool create_graph);
+  TensorRef symbolic(ir::ValueId id, Device device, bool tracks) const;
   Cell& stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor);
   void collect_writes();
   void end();
@@ -147,6 +184,8 @@ class Recorder {
   std::deque<StandIn> stand_ins_;  // references stay good
   std::unordered_map<const Cell*, StandIn*> stand_in_of_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
+  std::vector<RuleEntry> rules_;
+  bool is_differentiating_ = false;
   bool has_ended_ = false;
   size_t max_nodes_ = ~size_t{0};
   static inline std::atomic<int> num_on_ = 0;

@@ -1,20 +1,24 @@
 """Compiling whole training steps. The module itself can be called: ``lucid.compile(model)``."""
 
 from lucid.compile.callable_module import make_callable
+from lucid.compile.custom import CustomOp, TensorSpec, custom_op
 from lucid.compile.entries import FallbackWarning, RecompileWarning
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
 from lucid.compile.module import CompiledModule, compile, compiled_step
 from lucid.compile.process import cache_info, clear_cache, counters
+from lucid.compile.saving import load_compiled, save_compiled
 from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, make_step
 
 __all__ = [
     "CompiledFunction",
     "CompiledModule",
+    "CustomOp",
     "FallbackWarning",
     "FusedStep",
     "RecompileWarning",
     "Step",
+    "TensorSpec",
     "cache_info",
     "clear_cache",
     "compile",
@@ -22,9 +26,12 @@ __all__ = [
     "compiled_step",
     "counters",
     "fused_step",
+    "load_compiled",
+    "custom_op",
     "make_autoseg_step",
     "make_segmented_step",
     "make_step",
+    "save_compiled",
 ]
 
 make_callable(__name__)

@@ -92,7 +92,10 @@ class AutoStep(Step):
         best = min(fitting, key=lambda row: row["median_ms"])
         self._results = rows
         self._chosen = int(best["segments"])
-        self._history.append(f"segments='auto' chose {self._chosen} of {counts}")
+        because = ""
+        if found[self._chosen].entry.has_effects:
+            because = ", without a trial: an impure custom operation would run in it"
+        self._history.append(f"segments='auto' chose {self._chosen} of {counts}{because}")
         return found[self._chosen]
 
     def _fits(self, peak: int) -> bool:
@@ -112,7 +115,12 @@ def _checked(candidates: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _median_ms(traced: Traced, leaves: list[Tensor]) -> float:
-    """Median milliseconds of forward and backward, after one run to warm up."""
+    """Median milliseconds of forward and backward, after one run to warm up.
+
+    0 where a run would have effects: the first count that fits is taken then.
+    """
+    if traced.entry.has_effects:
+        return 0.0
     traced.entry.probe(leaves)
     times = []
     for _ in range(_TIMED_RUNS):

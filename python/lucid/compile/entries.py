@@ -321,6 +321,10 @@ class Compiled(Rooted):
         """What else explain() tells of a signature."""
         return ""
 
+    def _unbounded(self) -> str:
+        """What a fallback means for a memory limit, as a line of its own."""
+        return ""
+
     def _to_front(self, entry: Entry) -> None:
         rest = [e for e in self._entries if e is not entry]
         self._entries = [entry, *rest][:_MAX_ENTRIES]
@@ -338,7 +342,7 @@ class Compiled(Rooted):
         self._history.append(f"{_describe(leaves)}: runs eagerly: {reason}")
         if self._fallback == "warn":
             warnings.warn(
-                f"{self._what}: this step runs eagerly: {reason}\n"
+                f"{self._what}: this step runs eagerly: {reason}\n{self._unbounded()}"
                 'pass fallback="error" to raise instead, or "silent" to be told nothing',
                 FallbackWarning,
                 stacklevel=5,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid._C import Tensor
+from lucid.autograd import Function
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
 from lucid.nn.modules.module import Module
 
@@ -236,6 +237,8 @@ class Reach:
             for key, item in list(value.items()):
                 self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
         elif _has_attributes(value) and not _is_foreign(value):
+            if isinstance(value, type) and issubclass(value, Function):
+                self.names.update(("forward", "backward"))  # what its ``apply`` calls
             self._holders.append(value)
             if isinstance(value, (type, types.ModuleType)):
                 return

@@ -17,6 +17,8 @@ from lucid.nn.modules.module import Module
 
 __all__ = ["Step", "groups_of", "make_autoseg_step", "make_segmented_step", "make_step"]
 
+_MOST_BYTES = 2**62  # a memory limit beyond that limits nothing
+
 
 class Step(Compiled):
     """A compiled training step; made by :func:`make_step`.
@@ -97,12 +99,18 @@ class Step(Compiled):
         def compile_trace(
             made: _C.Trace, leaves: list[Tensor], found: list[Tensor]
         ) -> _C.StepEntry:
-            return _C.compile_step(made, leaves, found, self._memory_limit)
+            return _C.compile_step(made, leaves, found, self._bounded_limit())
 
-        return Subject(self._what, self._roots(), record, compile_trace)
+        return Subject(self._what, self._roots(), record, compile_trace, ends_in_loss=True)
 
     def _roots(self) -> tuple[Any, ...]:
         return (self._model, self._loss_fn)
+
+    def _bounded_limit(self) -> int | None:
+        return None if self._memory_limit is None else min(self._memory_limit, _MOST_BYTES)
+
+    def _unbounded(self) -> str:
+        return "its memory_limit is not kept then\n" if self._memory_limit is not None else ""
 
     def _details(self, entry: Entry) -> str:
         return describe_recomputation(entry.traced.entry, self._memory_limit)

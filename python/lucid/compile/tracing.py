@@ -43,6 +43,8 @@ class Subject:
     record: Callable[[_C.Recorder, list[Any]], tuple[list[Tensor], Structure | None]]
     #: Compiles a trace for the given leaves and the tensors that its captures' paths lead to.
     compile: Callable[[_C.Trace, list[Tensor], list[Tensor]], _C.StepEntry]
+    #: The first result is a loss, whose backward belongs to the compiled step.
+    ends_in_loss: bool = False
     #: Places of tensors that the roots do not lead to, asked for after the trace.
     places: Callable[[], list[Place]] = list
     #: Size that the first axis of the tensors named by ``sized`` is traced with, None for theirs.
@@ -56,16 +58,32 @@ class Subject:
 class Traced:
     """A compiled signature: the entry of the core and the signature that guards it.
 
-    ``output`` is the structure of the results, None where there is one tensor alone.
+    ``output`` is the structure of the results, None where there is one tensor alone. ``trace`` is
+    kept to be saved, with what it says of its arguments.
     """
 
     def __init__(
-        self, entry: _C.StepEntry, signature: Signature, num_targets: int, output: Structure | None
+        self,
+        entry: _C.StepEntry,
+        signature: Signature,
+        num_targets: int,
+        output: Structure | None,
+        trace: _C.Trace,
+        leaves: list[Tensor],
     ) -> None:
         self.entry = entry
         self.signature = signature
         self.num_targets = num_targets
         self.output = output
+        self.trace = trace
+        self.leaves = [_describe_leaf(leaf, leaves[:i]) for i, leaf in enumerate(leaves)]
+
+
+def _describe_leaf(leaf: Tensor, before: list[Tensor]) -> list[Any]:
+    """Shape, dtype, device, requires_grad, and the place of an earlier leaf that it is."""
+    same = [i for i, other in enumerate(before) if other._cell_id == leaf._cell_id]
+    described = [list(leaf.shape), leaf.dtype.name, leaf.device.type, leaf.requires_grad]
+    return [*described, same[0] if same else None]
 
 
 class _OutsideState:
@@ -177,6 +195,9 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
             arguments = _stand_ins(recorder, subject, structures, leaves)
             results, output = subject.record(recorder, arguments)
         before.write_buffers()
+        if subject.ends_in_loss:
+            with _observing(called, made):
+                recorder.differentiate(results)
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
@@ -210,8 +231,9 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
             f"{subject.what}: a tensor that the step reads stands in several places that were "
             "changed while the step ran; keep it in one attribute"
         )
+    kept = trace.copy()
     entry = subject.compile(trace, leaves, found)
-    return Traced(entry, signature, num_targets, output)
+    return Traced(entry, signature, num_targets, output, kept, leaves)
 
 
 def _add_location(error: _C.Error) -> None:

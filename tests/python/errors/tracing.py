@@ -11,7 +11,6 @@ from lucid import _C, autograd, nn
 from lucid.compile import make_step
 
 from .case import ErrorCase, f32, leaf
-from .runtime import TwoGradients
 
 OUTSIDE = f32(3, 2)
 HIDDEN = nn.Linear(2, 2)
@@ -112,15 +111,6 @@ CASES = [
         (
             "backward: called inside a compiled step, which makes the backward itself; "
             "return the loss instead, or use autograd.grad(..., create_graph=True)"
-        ),
-    ),
-    ErrorCase(
-        "traced: Function",
-        lambda: traced(TwoGradients.apply),
-        lucid.UnsupportedError,
-        (
-            "TwoGradients.apply: a Python autograd.Function cannot be compiled yet; write "
-            "its forward in tensor operations, whose gradients are known"
         ),
     ),
     ErrorCase(
@@ -349,5 +339,36 @@ CASES = [
             "has computed, of the same shape and dtype: got float32[3, 2] for float32[2] "
             "from outside; assign it outside of the step, or use copy_"
         ),
+    ),
+    ErrorCase(
+        "memory limit: cannot be met",
+        lambda: make_step(HIDDEN, lambda y: (y * y).sum(), memory_limit=1)(f32(16, 2)),
+        lucid.UserError,
+        (
+            "make_step: memory_limit=1 bytes cannot be met: the smallest peak found is 256 bytes, "
+            "against 256 without a limit; raise the limit or make the batch smaller"
+        ),
+    ),
+    ErrorCase(
+        "memory limit: no number of bytes",
+        lambda: make_step(HIDDEN, lambda y: y.sum(), memory_limit=-5),
+        lucid.UserError,
+        "make_step: memory_limit must be a positive number of bytes: got -5",
+    ),
+    ErrorCase(
+        "memory limit: with segments",
+        lambda: make_step(nn.Sequential(HIDDEN), lambda y: y.sum(), segments=2, memory_limit=99),
+        lucid.UnsupportedError,
+        (
+            "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
+            "segments out, and what to recompute is chosen on the whole graph, or take "
+            "segments='auto'"
+        ),
+    ),
+    ErrorCase(
+        "candidates without auto",
+        lambda: make_step(HIDDEN, lambda y: y.sum(), candidates=[1]),
+        lucid.UnsupportedError,
+        "make_step: candidates go with segments='auto'; leave them out",
     ),
 ]

@@ -19,5 +19,6 @@ std::span<const KernelRow> pooling_kernels();
 std::span<const KernelRow> normalization_kernels();
 std::span<const KernelRow> loss_kernels();
 std::span<const KernelRow> attention_kernels();
+std::span<const KernelRow> custom_kernels();
 
 }  // namespace lucid::cpu
