@@ -1,6 +1,7 @@
 """The table of errors: a call for every message, and the message's exact text."""
 
 from errors import (
+    compiled,
     custom,
     diagnosis,
     functional,
@@ -29,6 +30,7 @@ CASES: list[ErrorCase] = [
     *training.CASES,
     *precision.CASES,
     *serialization.CASES,
+    *compiled.CASES,
     *custom.CASES,
     *diagnosis.CASES,
 ]
