@@ -132,7 +132,7 @@ def known_texts() -> str:
     """The texts of the rows, and all that other tests compare messages with."""
     texts = [case.text for case in CASES]
     folder = ROOT / "tests" / "python"
-    names = ("autograd", "user_scripts", "dynamic", "compile_tools")
+    names = ("autograd", "user_scripts", "dynamic", "compile_tools", "profile")
     others = [folder / f"test_{name}.py" for name in names]
     for path in (*folder.glob("test_step*.py"), *others):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
