@@ -43,20 +43,63 @@ class _Class:
         self.params: list[Tensor] = []
         self.before = counters
         self.after: dict[str, Any] = {}
+        # Of the last run: its counts, and what the states of the parameters had after it.
+        self._counts: dict[str, Any] = {}
+        self._watch: _C.Watch | None = None
+
+    def holds(self) -> bool:
+        """True if all states are as the last run of this plan has left them."""
+        if self._watch is None:
+            return False
+        if self._watch.holds():
+            return True
+        self._watch = None
+        return False
+
+    @property
+    def is_unwatched(self) -> bool:
+        """True until the first run, and after somebody else has changed a state."""
+        return self._watch is None
+
+    def commit(self, state_of: dict[Tensor, dict[str, Any]], watches: bool) -> None:
+        """Advance the counts of all parameters; from then on see who changes their states."""
+        self._counts = self.after
+        if self._watch is not None:
+            for name, count in self.after.items():
+                self._watch.put(name, count)
+            return
+        items: list[tuple[dict[Any, Any], Any, Any]] = []
+        for param in self.params:
+            if self.after:
+                state_of.setdefault(param, {}).update(self.after)
+            state = state_of.get(param)
+            if state is not None:
+                items.append((state_of, param, state))
+                items += [(state, name, value) for name, value in state.items()]
+        if watches:
+            self._watch = _C.Watch(items)
 
     def scalars(self, optimizer: Optimizer) -> list[float] | None:
         """The numbers of the next step; None if the arithmetic would be another."""
-        states = [optimizer.state.get(param, _NOTHING) for param in self.params]
-        for name in _COUNTERS:
-            count = states[0].get(name)
-            for state in states:
-                if state.get(name) != count:
-                    return None
-        self.after = _counters_of(states[0])
+        if self._watch is not None:
+            self.after = dict(self._counts)
+        elif not self._take_counts(optimizer.state):
+            return None
         numbers = optimizer._numbers(self.group, self.after)
         if numbers.options != self.options or list(numbers.scalars) != self.names:
             return None
         return list(numbers.scalars.values())
+
+    def _take_counts(self, state_of: dict[Tensor, dict[str, Any]]) -> bool:
+        """Start from the counts of all parameters; False if they differ."""
+        states = [state_of.get(param, _NOTHING) for param in self.params]
+        for name in _COUNTERS:
+            count = states[0].get(name)
+            for state in states:
+                if state.get(name) != count:
+                    return False
+        self.after = _counters_of(states[0])
+        return True
 
 
 class Plan:
@@ -152,6 +195,8 @@ class Plan:
         makes tensors stands until its first run."""
         if self._optimizer.state is not self._state:
             return False
+        if all([known.holds() for known in self._classes]):
+            return True
         for param, expected in zip(self.params, self._expected, strict=True):
             state = self._state.get(param, _NOTHING)
             for name, tensor in expected.items():
@@ -175,6 +220,13 @@ class Plan:
 
     def commit(self, created: Sequence[Tensor]) -> None:
         """Note a run that has succeeded: new state tensors, and counts advanced."""
+        if any(known.is_unwatched for known in self._classes):
+            self._put_tensors(created)
+        for known in self._classes:
+            known.commit(self._state, watches=not self._made)
+
+    def _put_tensors(self, created: Sequence[Tensor]) -> None:
+        """Put the state tensors that are new into the optimizer's state."""
         for param, expected, tensors in zip(
             self.params, self._expected, self._tensors, strict=True
         ):
@@ -182,10 +234,6 @@ class Plan:
             if fresh:
                 self._state.setdefault(param, {}).update(fresh)
                 expected.update(fresh)
-        for known in self._classes:
-            if known.after:
-                for param in known.params:
-                    self._state.setdefault(param, {}).update(known.after)
         for (i, name), tensor in zip(self._made, created, strict=True):
             self._state.setdefault(self.params[i], {})[name] = tensor
 
