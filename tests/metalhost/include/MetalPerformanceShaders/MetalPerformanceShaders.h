@@ -1,0 +1,71 @@
+// The part of MetalPerformanceShaders that the backend uses, declared as in macOS 26.5.
+#pragma once
+#import <Metal/Metal.h>
+
+NS_ASSUME_NONNULL_BEGIN
+
+typedef NSArray<NSNumber*> MPSShape;
+
+typedef NS_ENUM(uint32_t, MPSDataType) {
+  MPSDataTypeInvalid = 0x00000000,
+  MPSDataTypeUInt8 = 0x00000008,
+  MPSDataTypeUInt16 = 0x00000010,
+  MPSDataTypeUInt32 = 0x00000020,
+  MPSDataTypeUInt64 = 0x00000040,
+  MPSDataTypeFloat16 = 0x10000010,
+  MPSDataTypeFloat32 = 0x10000020,
+  MPSDataTypeInt8 = 0x20000008,
+  MPSDataTypeInt16 = 0x20000010,
+  MPSDataTypeInt32 = 0x20000020,
+  MPSDataTypeInt64 = 0x20000040,
+  MPSDataTypeBool = 0x80000008,
+  MPSDataTypeBFloat16 = 0x90000010,
+};
+
+/// A command buffer that kernels may split: `rootCommandBuffer` is the one that is being filled.
+@interface MPSCommandBuffer : NSObject <MTLCommandBuffer> {
+ @public
+  struct HostState* host_state_;
+}
+@property(nonatomic, readonly, retain) id<MTLCommandBuffer> commandBuffer;
+@property(nonatomic, readonly, retain) id<MTLCommandBuffer> rootCommandBuffer;
++ (instancetype)commandBufferWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;
++ (instancetype)commandBufferFromCommandQueue:(id<MTLCommandQueue>)commandQueue;
+- (instancetype)initWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;
+- (void)commitAndContinue;
+@end
+
+/// Type and lengths of an array; dimension 0 moves fastest.
+@interface MPSNDArrayDescriptor : NSObject {
+ @public
+  struct HostState* host_state_;
+}
+@property(nonatomic) MPSDataType dataType;
+@property(nonatomic) NSUInteger numberOfDimensions;
+@property(nonatomic) BOOL preferPackedRows API_AVAILABLE(macos(15.0));
++ (instancetype)descriptorWithDataType:(MPSDataType)dataType shape:(NSArray<NSNumber*>*)shape;
+- (NSUInteger)lengthOfDimension:(NSUInteger)dimensionIndex;
+@end
+
+/// An array on a device; dimension 0 moves fastest.
+@interface MPSNDArray : NSObject {
+ @public
+  struct HostState* host_state_;
+}
+@property(copy, nullable) NSString* label;
+@property(nonatomic, readonly) MPSDataType dataType;
+@property(nonatomic, readonly) size_t dataTypeSize;
+@property(nonatomic, readonly) NSUInteger numberOfDimensions;
+@property(nonatomic, readonly, retain) id<MTLDevice> device;
+- (NSUInteger)lengthOfDimension:(NSUInteger)dimensionIndex;
+- (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSNDArrayDescriptor*)descriptor;
+- (instancetype)initWithDevice:(id<MTLDevice>)device scalar:(double)value;
+- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
+                        offset:(NSUInteger)offset
+                    descriptor:(MPSNDArrayDescriptor*)descriptor API_AVAILABLE(macos(15.0));
+- (NSUInteger)resourceSize;
+- (void)readBytes:(void*)buffer strideBytes:(NSInteger* _Nullable)strideBytesPerDimension;
+- (void)writeBytes:(void*)buffer strideBytes:(NSInteger* _Nullable)strideBytesPerDimension;
+@end
+
+NS_ASSUME_NONNULL_END
