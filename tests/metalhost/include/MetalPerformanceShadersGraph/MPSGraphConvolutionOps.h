@@ -1,4 +1,4 @@
-// Convolutions in two dimensions.
+// Convolutions in two and three dimensions.
 #pragma once
 #import <MetalPerformanceShadersGraph/MPSGraph.h>
 
@@ -44,7 +44,59 @@ NS_ASSUME_NONNULL_BEGIN
                             paddingBottom:(NSUInteger)paddingBottom;
 @end
 
-/// As above, one group for each channel.
+/// As above; Z is the depth.
+@interface MPSGraphConvolution3DOpDescriptor : MPSGraphObject <NSCopying>
+@property(nonatomic) NSUInteger strideInX;
+@property(nonatomic) NSUInteger strideInY;
+@property(nonatomic) NSUInteger strideInZ;
+@property(nonatomic) NSUInteger dilationRateInX;
+@property(nonatomic) NSUInteger dilationRateInY;
+@property(nonatomic) NSUInteger dilationRateInZ;
+@property(nonatomic) NSUInteger paddingLeft;
+@property(nonatomic) NSUInteger paddingRight;
+@property(nonatomic) NSUInteger paddingTop;
+@property(nonatomic) NSUInteger paddingBottom;
+@property(nonatomic) NSUInteger paddingFront;
+@property(nonatomic) NSUInteger paddingBack;
+@property(nonatomic) MPSGraphPaddingStyle paddingStyle;
+@property(nonatomic) MPSGraphTensorNamedDataLayout dataLayout;
+@property(nonatomic) MPSGraphTensorNamedDataLayout weightsLayout;
+@property(nonatomic) NSUInteger groups;
++ (instancetype _Nullable)descriptorWithStrideInX:(NSUInteger)strideInX
+                                        strideInY:(NSUInteger)strideInY
+                                        strideInZ:(NSUInteger)strideInZ
+                                  dilationRateInX:(NSUInteger)dilationRateInX
+                                  dilationRateInY:(NSUInteger)dilationRateInY
+                                  dilationRateInZ:(NSUInteger)dilationRateInZ
+                                           groups:(NSUInteger)groups
+                                      paddingLeft:(NSUInteger)paddingLeft
+                                     paddingRight:(NSUInteger)paddingRight
+                                       paddingTop:(NSUInteger)paddingTop
+                                    paddingBottom:(NSUInteger)paddingBottom
+                                     paddingFront:(NSUInteger)paddingFront
+                                      paddingBack:(NSUInteger)paddingBack
+                                     paddingStyle:(MPSGraphPaddingStyle)paddingStyle
+                                       dataLayout:(MPSGraphTensorNamedDataLayout)dataLayout
+                                    weightsLayout:(MPSGraphTensorNamedDataLayout)weightsLayout;
++ (instancetype _Nullable)descriptorWithStrideInX:(NSUInteger)strideInX
+                                        strideInY:(NSUInteger)strideInY
+                                        strideInZ:(NSUInteger)strideInZ
+                                  dilationRateInX:(NSUInteger)dilationRateInX
+                                  dilationRateInY:(NSUInteger)dilationRateInY
+                                  dilationRateInZ:(NSUInteger)dilationRateInZ
+                                           groups:(NSUInteger)groups
+                                     paddingStyle:(MPSGraphPaddingStyle)paddingStyle
+                                       dataLayout:(MPSGraphTensorNamedDataLayout)dataLayout
+                                    weightsLayout:(MPSGraphTensorNamedDataLayout)weightsLayout;
+- (void)setExplicitPaddingWithPaddingLeft:(NSUInteger)paddingLeft
+                             paddingRight:(NSUInteger)paddingRight
+                               paddingTop:(NSUInteger)paddingTop
+                            paddingBottom:(NSUInteger)paddingBottom
+                             paddingFront:(NSUInteger)paddingFront
+                              paddingBack:(NSUInteger)paddingBack;
+@end
+
+/// As for two dimensions, one group for each channel.
 @interface MPSGraphDepthwiseConvolution2DOpDescriptor : MPSGraphObject <NSCopying>
 @property(nonatomic) NSUInteger strideInX;
 @property(nonatomic) NSUInteger strideInY;
@@ -95,6 +147,24 @@ NS_ASSUME_NONNULL_BEGIN
                                                outputShape:(MPSShape*)outputShape
                               forwardConvolutionDescriptor:
                                   (MPSGraphConvolution2DOpDescriptor*)forwardConvolutionDescriptor
+                                                      name:(NSString* _Nullable)name;
+- (MPSGraphTensor*)convolution3DWithSourceTensor:(MPSGraphTensor*)source
+                                   weightsTensor:(MPSGraphTensor*)weights
+                                      descriptor:(MPSGraphConvolution3DOpDescriptor*)descriptor
+                                            name:(NSString* _Nullable)name;
+- (MPSGraphTensor*)
+    convolution3DDataGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradient
+                                          weightsTensor:(MPSGraphTensor*)weights
+                                            outputShape:(MPSShape*)outputShape
+                           forwardConvolutionDescriptor:
+                               (MPSGraphConvolution3DOpDescriptor*)forwardConvolutionDescriptor
+                                                   name:(NSString* _Nullable)name;
+- (MPSGraphTensor*)
+    convolution3DWeightsGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradient
+                                              sourceTensor:(MPSGraphTensor*)source
+                                               outputShape:(MPSShape*)outputShape
+                              forwardConvolutionDescriptor:
+                                  (MPSGraphConvolution3DOpDescriptor*)forwardConvolutionDescriptor
                                                       name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)convolutionTranspose2DWithSourceTensor:(MPSGraphTensor*)source
                                             weightsTensor:(MPSGraphTensor*)weights
