@@ -126,7 +126,6 @@ FOUNDATION_EXPORT NSErrorDomain const MTLCommandBufferErrorDomain;
 @property(copy, nullable) NSString* label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLCommandBuffer> _Nullable)commandBuffer;
-- (id<MTLCommandBuffer> _Nullable)commandBufferWithUnretainedReferences;
 @end
 
 /// Work for one queue.

@@ -35,37 +35,4 @@ typedef NS_ENUM(uint32_t, MPSDataType) {
 - (void)commitAndContinue;
 @end
 
-/// Type and lengths of an array; dimension 0 moves fastest.
-@interface MPSNDArrayDescriptor : NSObject {
- @public
-  struct HostState* host_state_;
-}
-@property(nonatomic) MPSDataType dataType;
-@property(nonatomic) NSUInteger numberOfDimensions;
-@property(nonatomic) BOOL preferPackedRows API_AVAILABLE(macos(15.0));
-+ (instancetype)descriptorWithDataType:(MPSDataType)dataType shape:(NSArray<NSNumber*>*)shape;
-- (NSUInteger)lengthOfDimension:(NSUInteger)dimensionIndex;
-@end
-
-/// An array on a device; dimension 0 moves fastest.
-@interface MPSNDArray : NSObject {
- @public
-  struct HostState* host_state_;
-}
-@property(copy, nullable) NSString* label;
-@property(nonatomic, readonly) MPSDataType dataType;
-@property(nonatomic, readonly) size_t dataTypeSize;
-@property(nonatomic, readonly) NSUInteger numberOfDimensions;
-@property(nonatomic, readonly, retain) id<MTLDevice> device;
-- (NSUInteger)lengthOfDimension:(NSUInteger)dimensionIndex;
-- (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSNDArrayDescriptor*)descriptor;
-- (instancetype)initWithDevice:(id<MTLDevice>)device scalar:(double)value;
-- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
-                        offset:(NSUInteger)offset
-                    descriptor:(MPSNDArrayDescriptor*)descriptor API_AVAILABLE(macos(15.0));
-- (NSUInteger)resourceSize;
-- (void)readBytes:(void*)buffer strideBytes:(NSInteger* _Nullable)strideBytesPerDimension;
-- (void)writeBytes:(void*)buffer strideBytes:(NSInteger* _Nullable)strideBytesPerDimension;
-@end
-
 NS_ASSUME_NONNULL_END

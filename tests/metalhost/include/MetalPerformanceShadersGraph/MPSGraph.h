@@ -1,11 +1,11 @@
-// The graph, its execution and what describes its compilation.
+// The graph under construction and its compilation.
 #pragma once
 #import <MetalPerformanceShadersGraph/MPSGraphCore.h>
 #import <MetalPerformanceShadersGraph/MPSGraphExecutable.h>
 
 NS_ASSUME_NONNULL_BEGIN
 
-/// A graph under construction.
+/// A graph under construction; it owns its tensors.
 @interface MPSGraph : MPSGraphObject
 @property MPSGraphOptions options;
 @property(nonatomic, readonly) NSArray<MPSGraphTensor*>* placeholderTensors;
@@ -17,19 +17,6 @@ NS_ASSUME_NONNULL_BEGIN
                         targetOperations:(NSArray<MPSGraphOperation*>* _Nullable)targetOperations
                    compilationDescriptor:
                        (MPSGraphCompilationDescriptor* _Nullable)compilationDescriptor;
-- (MPSGraphTensorDataDictionary*)runWithFeeds:(MPSGraphTensorDataDictionary*)feeds
-                                targetTensors:(NSArray<MPSGraphTensor*>*)targetTensors
-                             targetOperations:
-                                 (NSArray<MPSGraphOperation*>* _Nullable)targetOperations;
-- (MPSGraphTensorDataDictionary*)runWithMTLCommandQueue:(id<MTLCommandQueue>)commandQueue
-                                                  feeds:(MPSGraphTensorDataDictionary*)feeds
-                                          targetTensors:(NSArray<MPSGraphTensor*>*)targetTensors
-                                       targetOperations:
-                                           (NSArray<MPSGraphOperation*>* _Nullable)targetOperations;
-- (void)runWithMTLCommandQueue:(id<MTLCommandQueue>)commandQueue
-                         feeds:(MPSGraphTensorDataDictionary*)feeds
-              targetOperations:(NSArray<MPSGraphOperation*>* _Nullable)targetOperations
-             resultsDictionary:(MPSGraphTensorDataDictionary*)resultsDictionary;
 @end
 
 NS_ASSUME_NONNULL_END

@@ -96,38 +96,6 @@ NS_ASSUME_NONNULL_BEGIN
                               paddingBack:(NSUInteger)paddingBack;
 @end
 
-/// As for two dimensions, one group for each channel.
-@interface MPSGraphDepthwiseConvolution2DOpDescriptor : MPSGraphObject <NSCopying>
-@property(nonatomic) NSUInteger strideInX;
-@property(nonatomic) NSUInteger strideInY;
-@property(nonatomic) NSUInteger dilationRateInX;
-@property(nonatomic) NSUInteger dilationRateInY;
-@property(nonatomic) NSUInteger paddingLeft;
-@property(nonatomic) NSUInteger paddingRight;
-@property(nonatomic) NSUInteger paddingTop;
-@property(nonatomic) NSUInteger paddingBottom;
-@property(nonatomic) MPSGraphPaddingStyle paddingStyle;
-@property(nonatomic) MPSGraphTensorNamedDataLayout dataLayout;
-@property(nonatomic) MPSGraphTensorNamedDataLayout weightsLayout;
-+ (instancetype _Nullable)descriptorWithStrideInX:(NSUInteger)strideInX
-                                        strideInY:(NSUInteger)strideInY
-                                  dilationRateInX:(NSUInteger)dilationRateInX
-                                  dilationRateInY:(NSUInteger)dilationRateInY
-                                      paddingLeft:(NSUInteger)paddingLeft
-                                     paddingRight:(NSUInteger)paddingRight
-                                       paddingTop:(NSUInteger)paddingTop
-                                    paddingBottom:(NSUInteger)paddingBottom
-                                     paddingStyle:(MPSGraphPaddingStyle)paddingStyle
-                                       dataLayout:(MPSGraphTensorNamedDataLayout)dataLayout
-                                    weightsLayout:(MPSGraphTensorNamedDataLayout)weightsLayout;
-+ (instancetype _Nullable)descriptorWithDataLayout:(MPSGraphTensorNamedDataLayout)dataLayout
-                                     weightsLayout:(MPSGraphTensorNamedDataLayout)weightsLayout;
-- (void)setExplicitPaddingWithPaddingLeft:(NSUInteger)paddingLeft
-                             paddingRight:(NSUInteger)paddingRight
-                               paddingTop:(NSUInteger)paddingTop
-                            paddingBottom:(NSUInteger)paddingBottom;
-@end
-
 /// A correlation: the weights are not flipped.
 @interface MPSGraph (MPSGraphConvolutionOps)
 - (MPSGraphTensor*)convolution2DWithSourceTensor:(MPSGraphTensor*)source
@@ -166,55 +134,6 @@ NS_ASSUME_NONNULL_BEGIN
                               forwardConvolutionDescriptor:
                                   (MPSGraphConvolution3DOpDescriptor*)forwardConvolutionDescriptor
                                                       name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)convolutionTranspose2DWithSourceTensor:(MPSGraphTensor*)source
-                                            weightsTensor:(MPSGraphTensor*)weights
-                                              outputShape:(MPSShape*)outputShape
-                                               descriptor:
-                                                   (MPSGraphConvolution2DOpDescriptor*)descriptor
-                                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    convolutionTranspose2DDataGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradient
-                                                   weightsTensor:(MPSGraphTensor*)weights
-                                                     outputShape:(MPSShape*)outputShape
-                                    forwardConvolutionDescriptor:
-                                        (MPSGraphConvolution2DOpDescriptor*)
-                                            forwardConvolutionDescriptor
-                                                            name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    convolutionTranspose2DWeightsGradientWithIncomingGradientTensor:
-        (MPSGraphTensor*)incomingGradientTensor
-                                                       sourceTensor:(MPSGraphTensor*)source
-                                                        outputShape:(MPSShape*)outputShape
-                                       forwardConvolutionDescriptor:
-                                           (MPSGraphConvolution2DOpDescriptor*)
-                                               forwardConvolutionDescriptor
-                                                               name:(NSString* _Nullable)name;
-@end
-
-/// One filter, or several, for each channel.
-@interface MPSGraph (MPSGraphDepthwiseConvolutionOps)
-- (MPSGraphTensor*)
-    depthwiseConvolution2DWithSourceTensor:(MPSGraphTensor*)source
-                             weightsTensor:(MPSGraphTensor*)weights
-                                descriptor:(MPSGraphDepthwiseConvolution2DOpDescriptor*)descriptor
-                                      name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    depthwiseConvolution2DDataGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradient
-                                                   weightsTensor:(MPSGraphTensor*)weights
-                                                     outputShape:(MPSShape*)outputShape
-                                                      descriptor:
-                                                          (MPSGraphDepthwiseConvolution2DOpDescriptor*)
-                                                              descriptor
-                                                            name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    depthwiseConvolution2DWeightsGradientWithIncomingGradientTensor:
-        (MPSGraphTensor*)incomingGradient
-                                                       sourceTensor:(MPSGraphTensor*)source
-                                                        outputShape:(MPSShape*)outputShape
-                                                         descriptor:
-                                                             (MPSGraphDepthwiseConvolution2DOpDescriptor*)
-                                                                 descriptor
-                                                               name:(NSString* _Nullable)name;
 @end
 
 NS_ASSUME_NONNULL_END

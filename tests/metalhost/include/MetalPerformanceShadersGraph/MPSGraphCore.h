@@ -78,18 +78,12 @@ typedef NS_ENUM(uint32_t, MPSGraphDeviceType) {
 
 /// One operation of a graph.
 @interface MPSGraphOperation : MPSGraphObject <NSCopying>
-@property(nonatomic, readonly) NSArray<MPSGraphTensor*>* inputTensors;
-@property(nonatomic, readonly) NSArray<MPSGraphTensor*>* outputTensors;
-@property(nonatomic, readonly) NSArray<MPSGraphOperation*>* controlDependencies;
-@property(nonatomic, readonly) MPSGraph* graph;
-@property(nonatomic, readonly) NSString* name;
 @end
 
 /// A symbolic value of a graph.
 @interface MPSGraphTensor : MPSGraphObject <NSCopying>
 @property(nonatomic, readonly, copy, nullable) MPSShape* shape;
 @property(nonatomic, readonly) MPSDataType dataType;
-@property(nonatomic, readonly) MPSGraphOperation* operation;
 @end
 
 /// Concrete data for a feed or a result.
@@ -104,12 +98,6 @@ typedef NS_ENUM(uint32_t, MPSGraphDeviceType) {
 - (instancetype)initWithMTLBuffer:(id<MTLBuffer>)buffer
                             shape:(MPSShape*)shape
                          dataType:(MPSDataType)dataType;
-- (instancetype)initWithMTLBuffer:(id<MTLBuffer>)buffer
-                            shape:(MPSShape*)shape
-                         dataType:(MPSDataType)dataType
-                         rowBytes:(NSUInteger)rowBytes;
-- (instancetype)initWithMPSNDArray:(MPSNDArray*)ndarray;
-- (MPSNDArray*)mpsndarray;
 @end
 
 typedef NSDictionary<MPSGraphTensor*, MPSGraphTensorData*> MPSGraphTensorDataDictionary;

@@ -9,13 +9,6 @@ typedef NS_ENUM(NSUInteger, MPSGraphOptimization) {
   MPSGraphOptimizationLevel1 = 1,
 };
 
-typedef NS_ENUM(NSUInteger, MPSGraphDeploymentPlatform) {
-  MPSGraphDeploymentPlatformMacOS = 0,
-  MPSGraphDeploymentPlatformIOS = 1,
-  MPSGraphDeploymentPlatformTvOS = 2,
-  MPSGraphDeploymentPlatformVisionOS API_AVAILABLE(macos(14.4)) = 3,
-};
-
 typedef void (^MPSGraphCompilationCompletionHandler)(MPSGraphExecutable* executable,
                                                      NSError* _Nullable error);
 typedef void (^MPSGraphExecutableCompletionHandler)(NSArray<MPSGraphTensorData*>* results,
@@ -38,21 +31,11 @@ typedef void (^MPSGraphExecutableScheduledHandler)(NSArray<MPSGraphTensorData*>*
 @property BOOL waitUntilCompleted;
 @end
 
-/// How an executable is written to disk.
-@interface MPSGraphExecutableSerializationDescriptor : MPSGraphObject
-@property BOOL append;
-@property MPSGraphDeploymentPlatform deploymentPlatform;
-@property(copy) NSString* minimumDeploymentTarget;
-@end
-
 /// A compiled graph.
 @interface MPSGraphExecutable : MPSGraphObject
 @property MPSGraphOptions options;
 @property(readonly, nullable) NSArray<MPSGraphTensor*>* feedTensors;
 @property(readonly, nullable) NSArray<MPSGraphTensor*>* targetTensors;
-- (void)specializeWithDevice:(MPSGraphDevice* _Nullable)device
-                  inputTypes:(NSArray<MPSGraphType*>*)inputTypes
-       compilationDescriptor:(MPSGraphCompilationDescriptor* _Nullable)compilationDescriptor;
 - (NSArray<MPSGraphTensorData*>*)
     runWithMTLCommandQueue:(id<MTLCommandQueue>)commandQueue
                inputsArray:(NSArray<MPSGraphTensorData*>*)inputsArray
@@ -69,12 +52,6 @@ typedef void (^MPSGraphExecutableScheduledHandler)(NSArray<MPSGraphTensorData*>*
               inputsArray:(NSArray<MPSGraphTensorData*>*)inputsArray
              resultsArray:(NSArray<MPSGraphTensorData*>* _Nullable)resultsArray
       executionDescriptor:(MPSGraphExecutableExecutionDescriptor* _Nullable)executionDescriptor;
-- (void)serializeToMPSGraphPackageAtURL:(NSURL*)url
-                             descriptor:
-                                 (MPSGraphExecutableSerializationDescriptor* _Nullable)descriptor;
-- (instancetype)initWithMPSGraphPackageAtURL:(NSURL*)mpsgraphPackageURL
-                       compilationDescriptor:
-                           (MPSGraphCompilationDescriptor* _Nullable)compilationDescriptor;
 @end
 
 NS_ASSUME_NONNULL_END

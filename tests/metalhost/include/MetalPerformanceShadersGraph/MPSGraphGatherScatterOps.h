@@ -136,20 +136,6 @@ typedef NS_ENUM(NSInteger, MPSGraphScatterMode) {
                                                 axis:(NSInteger)axis
                                                    k:(NSUInteger)k
                                                 name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)topKWithGradientTensor:(MPSGraphTensor*)gradient
-                                   source:(MPSGraphTensor*)source
-                                        k:(NSUInteger)k
-                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)topKWithGradientTensor:(MPSGraphTensor*)gradient
-                                   source:(MPSGraphTensor*)source
-                                     axis:(NSInteger)axis
-                                        k:(NSUInteger)k
-                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)bottomKWithGradientTensor:(MPSGraphTensor*)gradient
-                                      source:(MPSGraphTensor*)source
-                                        axis:(NSInteger)axis
-                                           k:(NSUInteger)k
-                                        name:(NSString* _Nullable)name;
 @end
 
 NS_ASSUME_NONNULL_END

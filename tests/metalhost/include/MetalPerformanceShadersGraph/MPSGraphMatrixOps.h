@@ -1,4 +1,4 @@
-// Matrix products and attention.
+// Matrix products.
 #pragma once
 #import <MetalPerformanceShadersGraph/MPSGraph.h>
 
@@ -9,19 +9,6 @@ NS_ASSUME_NONNULL_BEGIN
 - (MPSGraphTensor*)matrixMultiplicationWithPrimaryTensor:(MPSGraphTensor*)primaryTensor
                                          secondaryTensor:(MPSGraphTensor*)secondaryTensor
                                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)scaledDotProductAttentionWithQueryTensor:(MPSGraphTensor*)queryTensor
-                                                  keyTensor:(MPSGraphTensor*)keyTensor
-                                                valueTensor:(MPSGraphTensor*)valueTensor
-                                                 maskTensor:(MPSGraphTensor* _Nullable)maskTensor
-                                                      scale:(float)scale
-                                                       name:(NSString* _Nullable)name
-    API_AVAILABLE(macos(15.0));
-- (MPSGraphTensor*)scaledDotProductAttentionWithQueryTensor:(MPSGraphTensor*)queryTensor
-                                                  keyTensor:(MPSGraphTensor*)keyTensor
-                                                valueTensor:(MPSGraphTensor*)valueTensor
-                                                      scale:(float)scale
-                                                       name:(NSString* _Nullable)name
-    API_AVAILABLE(macos(15.0));
 @end
 
 /// Operations on the last two axes.

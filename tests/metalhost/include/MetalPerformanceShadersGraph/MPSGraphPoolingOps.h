@@ -1,4 +1,4 @@
-// Pooling over two or four axes.
+// Pooling over four axes.
 #pragma once
 #import <MetalPerformanceShadersGraph/MPSGraph.h>
 
@@ -15,48 +15,6 @@ typedef NS_ENUM(NSUInteger, MPSGraphPoolingReturnIndicesMode) {
   MPSGraphPoolingReturnIndicesLocalFlatten3D = 7,
   MPSGraphPoolingReturnIndicesLocalFlatten4D = 8,
 };
-
-/// Windows over the width (X) and the height (Y).
-@interface MPSGraphPooling2DOpDescriptor : MPSGraphObject <NSCopying>
-@property(nonatomic) NSUInteger kernelWidth;
-@property(nonatomic) NSUInteger kernelHeight;
-@property(nonatomic) NSUInteger strideInX;
-@property(nonatomic) NSUInteger strideInY;
-@property(nonatomic) NSUInteger dilationRateInX;
-@property(nonatomic) NSUInteger dilationRateInY;
-@property(nonatomic) NSUInteger paddingLeft;
-@property(nonatomic) NSUInteger paddingRight;
-@property(nonatomic) NSUInteger paddingTop;
-@property(nonatomic) NSUInteger paddingBottom;
-@property(nonatomic) MPSGraphPaddingStyle paddingStyle;
-@property(nonatomic) MPSGraphTensorNamedDataLayout dataLayout;
-@property(nonatomic) MPSGraphPoolingReturnIndicesMode returnIndicesMode;
-@property(nonatomic) MPSDataType returnIndicesDataType;
-@property(nonatomic) BOOL ceilMode;
-@property(nonatomic) BOOL includeZeroPadToAverage;
-+ (instancetype _Nullable)descriptorWithKernelWidth:(NSUInteger)kernelWidth
-                                       kernelHeight:(NSUInteger)kernelHeight
-                                          strideInX:(NSUInteger)strideInX
-                                          strideInY:(NSUInteger)strideInY
-                                    dilationRateInX:(NSUInteger)dilationRateInX
-                                    dilationRateInY:(NSUInteger)dilationRateInY
-                                        paddingLeft:(NSUInteger)paddingLeft
-                                       paddingRight:(NSUInteger)paddingRight
-                                         paddingTop:(NSUInteger)paddingTop
-                                      paddingBottom:(NSUInteger)paddingBottom
-                                       paddingStyle:(MPSGraphPaddingStyle)paddingStyle
-                                         dataLayout:(MPSGraphTensorNamedDataLayout)dataLayout;
-+ (instancetype _Nullable)descriptorWithKernelWidth:(NSUInteger)kernelWidth
-                                       kernelHeight:(NSUInteger)kernelHeight
-                                          strideInX:(NSUInteger)strideInX
-                                          strideInY:(NSUInteger)strideInY
-                                       paddingStyle:(MPSGraphPaddingStyle)paddingStyle
-                                         dataLayout:(MPSGraphTensorNamedDataLayout)dataLayout;
-- (void)setExplicitPaddingWithPaddingLeft:(NSUInteger)paddingLeft
-                             paddingRight:(NSUInteger)paddingRight
-                               paddingTop:(NSUInteger)paddingTop
-                            paddingBottom:(NSUInteger)paddingBottom;
-@end
 
 /// Windows over four axes.
 @interface MPSGraphPooling4DOpDescriptor : MPSGraphObject <NSCopying>
@@ -80,29 +38,6 @@ typedef NS_ENUM(NSUInteger, MPSGraphPoolingReturnIndicesMode) {
 
 /// Padding never wins a maximum.
 @interface MPSGraph (MPSGraphPoolingOps)
-- (MPSGraphTensor*)maxPooling2DWithSourceTensor:(MPSGraphTensor*)source
-                                     descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                           name:(NSString* _Nullable)name;
-- (NSArray<MPSGraphTensor*>*)
-    maxPooling2DReturnIndicesWithSourceTensor:(MPSGraphTensor*)source
-                                   descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                         name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)maxPooling2DGradientWithGradientTensor:(MPSGraphTensor*)gradient
-                                             sourceTensor:(MPSGraphTensor*)source
-                                               descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)maxPooling2DGradientWithGradientTensor:(MPSGraphTensor*)gradient
-                                            indicesTensor:(MPSGraphTensor*)indices
-                                              outputShape:(MPSShape*)outputShape
-                                               descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                                     name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)avgPooling2DWithSourceTensor:(MPSGraphTensor*)source
-                                     descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                           name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)avgPooling2DGradientWithGradientTensor:(MPSGraphTensor*)gradient
-                                             sourceTensor:(MPSGraphTensor*)source
-                                               descriptor:(MPSGraphPooling2DOpDescriptor*)descriptor
-                                                     name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)maxPooling4DWithSourceTensor:(MPSGraphTensor*)source
                                      descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                            name:(NSString* _Nullable)name;

@@ -81,30 +81,6 @@ NS_ASSUME_NONNULL_BEGIN
                                 betaTensor:(MPSGraphTensor* _Nullable)beta
                                    epsilon:(float)epsilon
                                       name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    normalizationGammaGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradientTensor
-                                            sourceTensor:(MPSGraphTensor*)sourceTensor
-                                              meanTensor:(MPSGraphTensor*)meanTensor
-                                          varianceTensor:(MPSGraphTensor*)varianceTensor
-                                           reductionAxes:(NSArray<NSNumber*>*)axes
-                                                 epsilon:(float)epsilon
-                                                    name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)normalizationBetaGradientWithIncomingGradientTensor:
-                       (MPSGraphTensor*)incomingGradientTensor
-                                                          sourceTensor:(MPSGraphTensor*)sourceTensor
-                                                         reductionAxes:(NSArray<NSNumber*>*)axes
-                                                                  name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)
-    normalizationGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradientTensor
-                                       sourceTensor:(MPSGraphTensor*)sourceTensor
-                                         meanTensor:(MPSGraphTensor*)meanTensor
-                                     varianceTensor:(MPSGraphTensor*)varianceTensor
-                                        gammaTensor:(MPSGraphTensor* _Nullable)gamma
-                                gammaGradientTensor:(MPSGraphTensor* _Nullable)gammaGradient
-                                 betaGradientTensor:(MPSGraphTensor* _Nullable)betaGradient
-                                      reductionAxes:(NSArray<NSNumber*>*)axes
-                                            epsilon:(float)epsilon
-                                               name:(NSString* _Nullable)name;
 @end
 
 /// Running sums, products and extrema.

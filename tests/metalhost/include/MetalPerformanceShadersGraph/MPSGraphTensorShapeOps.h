@@ -34,21 +34,6 @@ NS_ASSUME_NONNULL_BEGIN
                        endMask:(uint32_t)endMask
                    squeezeMask:(uint32_t)squeezeMask
                           name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)sliceGradientTensor:(MPSGraphTensor*)inputGradientTensor
-                      fwdInShapeTensor:(MPSGraphTensor*)fwdInShapeTensor
-                                starts:(NSArray<NSNumber*>*)starts
-                                  ends:(NSArray<NSNumber*>*)ends
-                               strides:(NSArray<NSNumber*>*)strides
-                                  name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)sliceGradientTensor:(MPSGraphTensor*)inputGradientTensor
-                      fwdInShapeTensor:(MPSGraphTensor*)fwdInShapeTensor
-                                starts:(NSArray<NSNumber*>*)starts
-                                  ends:(NSArray<NSNumber*>*)ends
-                               strides:(NSArray<NSNumber*>*)strides
-                             startMask:(uint32_t)startMask
-                               endMask:(uint32_t)endMask
-                           squeezeMask:(uint32_t)squeezeMask
-                                  name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)sliceUpdateDataTensor:(MPSGraphTensor*)dataTensor
                             updateTensor:(MPSGraphTensor*)updateTensor
                                   starts:(NSArray<NSNumber*>*)starts
@@ -71,33 +56,18 @@ NS_ASSUME_NONNULL_BEGIN
 - (MPSGraphTensor*)concatTensors:(NSArray<MPSGraphTensor*>*)tensors
                        dimension:(NSInteger)dimensionIndex
                             name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)concatTensors:(NSArray<MPSGraphTensor*>*)tensors
-                       dimension:(NSInteger)dimensionIndex
-                      interleave:(BOOL)interleave
-                            name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)tileTensor:(MPSGraphTensor*)tensor
                withMultiplier:(MPSShape*)multiplier
                          name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)tileGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradientTensor
-                                             sourceTensor:(MPSGraphTensor*)sourceTensor
-                                           withMultiplier:(MPSShape*)multiplier
-                                                     name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)padTensor:(MPSGraphTensor*)tensor
              withPaddingMode:(MPSGraphPaddingMode)paddingMode
                  leftPadding:(MPSShape*)leftPadding
                 rightPadding:(MPSShape*)rightPadding
                constantValue:(double)constantValue
                         name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)padGradientWithIncomingGradientTensor:(MPSGraphTensor*)incomingGradientTensor
-                                            sourceTensor:(MPSGraphTensor*)sourceTensor
-                                             paddingMode:(MPSGraphPaddingMode)paddingMode
-                                             leftPadding:(MPSShape*)leftPadding
-                                            rightPadding:(MPSShape*)rightPadding
-                                                    name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)reverseTensor:(MPSGraphTensor*)tensor
                             axes:(NSArray<NSNumber*>*)axes
                             name:(NSString* _Nullable)name;
-- (MPSGraphTensor*)reverseTensor:(MPSGraphTensor*)tensor name:(NSString* _Nullable)name;
 - (MPSGraphTensor*)flatten2DTensor:(MPSGraphTensor*)tensor
                               axis:(NSInteger)axis
                               name:(NSString* _Nullable)name;
