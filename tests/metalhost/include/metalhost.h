@@ -14,6 +14,9 @@ void metalhost_fail_next_command_buffer(const char* reason);
 /// The same with a code of MTLCommandBufferError.
 void metalhost_fail_next_command_buffer_with_code(const char* reason, long code);
 
+/// The completion handler of the next compilation gets an error of this text.
+void metalhost_fail_next_compilation(const char* reason);
+
 /// While held, committed work does not start.
 void metalhost_hold(int held);
 
