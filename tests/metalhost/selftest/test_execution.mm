@@ -1,7 +1,10 @@
 // Queues, errors, memory and object counts.
+#include <atomic>
+#include <chrono>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
+#include <thread>
 
 #include "running.h"
 
@@ -119,6 +122,34 @@ void test_handlers_run_before_the_wait_ends() {
   [commands commit];
   [commands waitUntilCompleted];
   CHECK(calls == 11);
+}
+
+// A queue hands out no more command buffers than it may; one that completes makes room.
+void test_number_of_command_buffers() {
+  const Pool pool;
+  id<MTLCommandQueue> const queue =
+      [[selftest::device() newCommandQueueWithMaxCommandBufferCount:2] autorelease];
+  id<MTLCommandBuffer> const first = [queue commandBuffer];
+  {
+    const Pool dropped;
+    [queue commandBuffer];  // never committed
+  }
+  id<MTLCommandBuffer> const second = [queue commandBuffer];
+  metalhost_hold(1);
+  [first commit];
+  [second commit];
+  std::atomic<bool> is_late = false;
+  std::thread release([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    is_late = true;
+    metalhost_hold(0);
+  });
+  id<MTLCommandBuffer> const third = [queue commandBuffer];
+  CHECK(is_late.load());
+  release.join();
+  [third commit];
+  [third waitUntilCompleted];
+  CHECK([first status] == MTLCommandBufferStatusCompleted);
 }
 
 void test_injected_error() {
@@ -259,6 +290,7 @@ int main() {
   void (*const tests[])() = {test_order,
                              test_results_come_after_the_wait,
                              test_handlers_run_before_the_wait_ends,
+                             test_number_of_command_buffers,
                              test_injected_error,
                              test_memory_limit,
                              test_aliased_result,

@@ -159,10 +159,11 @@ void require_length(const char* method, NSUInteger length) {
   return metalhost::supports_family(family);
 }
 - (id<MTLCommandQueue>)newCommandQueue {
-  return [[HostQueue alloc] initWithDevice:self];
+  constexpr NSUInteger kDefaultMaxOpen = 64;  // Metal's
+  return [self newCommandQueueWithMaxCommandBufferCount:kDefaultMaxOpen];
 }
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count {
-  return [self newCommandQueue];
+  return [[HostQueue alloc] initWithDevice:self maxOpen:count];
 }
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
   require_length("newBufferWithLength:options:", length);

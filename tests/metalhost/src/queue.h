@@ -44,6 +44,8 @@ struct QueueState {
   bool is_stopping = false;
   bool has_failed = false;
   int num_waiting = 0;
+  NSUInteger num_open = 0;  // command buffers made and not yet done with
+  NSUInteger max_open = 0;
 };
 
 }  // namespace metalhost
@@ -55,7 +57,8 @@ struct QueueState {
   std::thread thread_;
   metalhost::CountedAs<metalhost::Kind::kCommandQueue> counted_;
 }
-- (instancetype)initWithDevice:(id<MTLDevice>)device;
+/// `commandBuffer` blocks while so many are made and not completed.
+- (instancetype)initWithDevice:(id<MTLDevice>)device maxOpen:(NSUInteger)count;
 @end
 
 @interface HostCommandBuffer : NSObject <MTLCommandBuffer> {

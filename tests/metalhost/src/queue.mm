@@ -103,6 +103,7 @@ void finish(HostCommandBuffer* buffer, QueueState& state) {
   {
     const std::lock_guard lock(state.mutex);
     completion->is_done = true;
+    --state.num_open;
   }
   state.changed.notify_all();
 }
@@ -117,10 +118,11 @@ void serve(const std::shared_ptr<QueueState>& state) {
 
 @implementation HostQueue
 
-- (instancetype)initWithDevice:(id<MTLDevice>)device {
+- (instancetype)initWithDevice:(id<MTLDevice>)device maxOpen:(NSUInteger)count {
   if ((self = [super init]) == nil) return nil;
   device_ = [device retain];
   state_ = std::make_shared<QueueState>();
+  state_->max_open = count;
   thread_ = std::thread([state = state_] { serve(state); });
   return self;
 }
@@ -142,6 +144,14 @@ void serve(const std::shared_ptr<QueueState>& state) {
 }
 
 - (id<MTLCommandBuffer>)commandBuffer {
+  {
+    std::unique_lock lock(state_->mutex);
+    ++state_->num_waiting;
+    state_->changed.notify_all();
+    state_->changed.wait(lock, [&] { return state_->num_open < state_->max_open; });
+    --state_->num_waiting;
+    ++state_->num_open;
+  }
   return [[[HostCommandBuffer alloc] initWithQueue:self state:state_] autorelease];
 }
 - (id<MTLDevice>)device {
@@ -170,6 +180,13 @@ void serve(const std::shared_ptr<QueueState>& state) {
 }
 
 - (void)dealloc {
+  if (status_ < MTLCommandBufferStatusCommitted) {
+    {
+      const std::lock_guard lock(state_->mutex);
+      --state_->num_open;
+    }
+    state_->changed.notify_all();
+  }
   work_.clear();
   [scheduled_handlers_ release];
   [completed_handlers_ release];
