@@ -299,6 +299,32 @@ void test_pooling_gradients() {
   }
 }
 
+// What an average divides by: padding on both ends if it counts, never what ceilMode adds.
+void test_average_divisors() {
+  const Data ones = floats({1, 1, 1, 3}, {1, 1, 1});
+  const auto results = run({ones}, ^(MPSGraph* graph, Tensors in) {
+    NSMutableArray<MPSGraphTensor*>* const means = [NSMutableArray array];
+    for (const BOOL counts_padding : {NO, YES}) {
+      for (NSNumber* after in @[ @1, @0 ]) {
+        MPSGraphPooling4DOpDescriptor* const d = [MPSGraphPooling4DOpDescriptor
+            descriptorWithKernelSizes:@[ @1, @1, @1, @2 ]
+                              strides:@[ @1, @1, @1, @2 ]
+                        dilationRates:@[ @1, @1, @1, @1 ]
+                        paddingValues:@[ @0, @0, @0, @0, @0, @0, @0, after ]
+                         paddingStyle:MPSGraphPaddingStyleExplicit];
+        [d setIncludeZeroPadToAverage:counts_padding];
+        [d setCeilMode:YES];
+        [means addObject:[graph avgPooling4DWithSourceTensor:at(in, 0) descriptor:d name:nil]];
+      }
+    }
+    return (Tensors)means;
+  });
+  CHECK(is_close(results[0], {1, 1}));
+  CHECK(is_close(results[1], {1, 1}));
+  CHECK(is_close(results[2], {1, 0.5F}));
+  CHECK(is_close(results[3], {1, 1}));
+}
+
 }  // namespace
 
 int main() {
@@ -308,5 +334,6 @@ int main() {
   test_same_padding();
   test_volumes();
   test_pooling_gradients();
+  test_average_divisors();
   return selftest::failures() == 0 ? 0 : 1;
 }
