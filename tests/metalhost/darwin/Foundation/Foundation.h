@@ -80,8 +80,7 @@ typedef struct {
 - (ObjectType)objectAtIndex:(NSUInteger)index;
 - (NSUInteger)indexOfObjectIdenticalTo:(ObjectType)anObject;
 + (instancetype)array;
-+ (instancetype)arrayWithObjects:(const ObjectType _Nonnull[_Nonnull])objects
-                           count:(NSUInteger)cnt;
++ (instancetype)arrayWithObjects:(const ObjectType _Nonnull[_Nonnull])objects count:(NSUInteger)cnt;
 @end
 
 @interface NSMutableArray<ObjectType> : NSArray <ObjectType>
