@@ -59,4 +59,5 @@ PYBIND11_MODULE(_C, m) {
   bindings::bind_emit(m);
   bindings::bind_autograd(m);
   bindings::bind_compile(m);
+  bindings::bind_devices(m);
 }

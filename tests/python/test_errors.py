@@ -34,7 +34,8 @@ UNREACHABLE = (
     # It takes two devices, or more memory than there is.
     ": tensors on two devices: ",
     "in-place change: the tensor is on ",
-    "; make the tensor on that device",
+    " cannot be compiled; move the tensor before the step",
+    "to: dtype does not exist on metal: float64; cast to float32 first",
     "plane has 2^31 elements or more: input ",
 )
 
