@@ -84,14 +84,26 @@ class Backend {
   virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
+
+  virtual std::string device_name() const = 0;
+  /// Waits for all work given to the device. Throws the first error that no reader has met yet.
+  virtual void synchronize() {}
+  /// Bytes that tensors hold, their high-water mark, and a new start of that mark.
+  virtual int64_t allocated_bytes() = 0;
+  virtual int64_t peak_allocated_bytes() = 0;
+  virtual void reset_peak() = 0;
+  /// Gives pooled memory back to the system.
+  virtual void empty_cache() = 0;
 };
 
+/// True if the device exists here.
+bool is_available(Device device);
 /// The backend of the device. Throws DeviceUnavailableError that says what is needed.
 Backend& backend_for(Device device);
 
 /// Number of buffers that the backends have handed out since the process began.
 int64_t num_allocations();
-/// Bytes handed out now, and their high-water mark.
+/// Bytes of the cpu handed out now, and their high-water mark.
 int64_t allocated_bytes();
 int64_t peak_allocated_bytes();
 /// High-water mark of the arenas of running executables, and of buffers and arenas together.

@@ -247,6 +247,7 @@ void CompiledStep::probe(const Call& call) {
     timed([&] {
       pieces_->run_forward(table);
       pieces_->run_backward(table);
+      backends::backend_for(device_).synchronize();  // what is timed is the work
     });
   } catch (...) {
     take_back(drawn);

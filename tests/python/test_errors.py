@@ -51,6 +51,8 @@ UNREACHABLE = (
     "in-place change: the tensor is on ",
     "; make the tensor on that device",
     "make_step: this device does not keep to a memory_limit: its arena takes ",
+    " cannot be compiled; move the tensor before the step",
+    "to: dtype does not exist on metal: float64; cast to float32 first",
     "plane has 2^31 elements or more: input ",
 )
 

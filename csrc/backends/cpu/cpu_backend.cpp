@@ -286,6 +286,11 @@ class CpuBackend final : public backends::Backend {
     return plan_of(fused, fused_sizes, {}).arena_bytes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
+  std::string device_name() const override { return "cpu"; }
+  int64_t allocated_bytes() override { return backends::allocated_bytes(); }
+  int64_t peak_allocated_bytes() override { return backends::peak_allocated_bytes(); }
+  void reset_peak() override { backends::reset_peaks(); }
+  void empty_cache() override { cpu::empty_cache(); }
 };
 
 }  // namespace

@@ -175,10 +175,11 @@ class Recorder {
   Cell& stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor);
   void collect_writes();
   void end();
-  static Device device_of(std::span<const Operand> operands);
+  Device device_of(std::span<const Operand> operands) const;
 
   std::string what_;
   TraceId id_;
+  Device device_ = Device::kCpu;  ///< of the arguments: what is made of numbers goes there
   Trace trace_;
   std::vector<TensorRef> proxies_;
   // The cell of each argument, and the cell whose memory it is a view of.
