@@ -49,7 +49,6 @@ UNREACHABLE = (
     ": tensors on two devices: ",
     "; move model and inputs to one with .to()",
     "in-place change: the tensor is on ",
-    "; make the tensor on that device",
     "make_step: this device does not keep to a memory_limit: its arena takes ",
     " cannot be compiled; move the tensor before the step",
     "to: dtype does not exist on metal: float64; cast to float32 first",
