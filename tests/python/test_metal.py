@@ -11,8 +11,8 @@ import lucid
 import numpy as np
 import pytest
 from cases.case import Array, OpCase, RandomState, Sample
-from lucid import Tensor, nn
-from lucid.compile import make_step
+from lucid import Tensor, autograd, nn
+from lucid.compile import custom_op, make_step
 from op_cases import CASES
 from op_running import call, operands, to_numpy
 
@@ -39,11 +39,16 @@ def is_on_metal(case: OpCase) -> bool:
     return "float64" not in [*dtypes, case.attrs.get("dtype")] and "float64" not in case.dtype
 
 
+# Operations whose kernels or rules are Python's own; test_python_operations_are_refused.
+PYTHON_OPS = ("custom", "custom_impure", "custom_grad", "custom_impure_grad", "with_gradient")
+
 # Of several nan in a window, Metal may name another one than the last.
 OTHER_CHOICES = {"max_pool-values f32[1x1x2x4] [[2, 2], [2, 2], [0, 0], [1, 1], False]"}
 
 ROWS = {
-    name: case for name, case in CASES.items() if is_on_metal(case) and name not in OTHER_CHOICES
+    name: case
+    for name, case in CASES.items()
+    if is_on_metal(case) and name not in OTHER_CHOICES and case.op not in PYTHON_OPS
 }
 
 
@@ -159,3 +164,39 @@ def test_step_equals_the_cpu(case: OpCase) -> None:
 
 def test_exceptions_are_rows() -> None:
     assert set(CASES) >= OTHER_CHOICES
+    assert {case.op for case in CASES.values()} >= set(PYTHON_OPS)
+
+
+def test_python_operations_are_refused() -> None:
+    @custom_op("metal::double", pure=True)
+    def double(x: np.ndarray) -> np.ndarray:
+        return 2 * x
+
+    @double.shape
+    def _(x: Any) -> Any:
+        return x.shape, x.dtype
+
+    x = lucid.ones(3, device="metal")
+    with pytest.raises(lucid.UnsupportedError, match="metal::double"):
+        double(x)
+    with pytest.raises(lucid.UnsupportedError, match="metal::double"):
+        lucid.compile(double, fallback="error")(x)
+
+
+class Doubled(autograd.Function):
+    """Twice its input, with a gradient of three."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 3.0
+
+
+def test_functions_of_tensor_operations_are_traced() -> None:
+    model = nn.Linear(2, 2).to("metal")
+    step = make_step(model, lambda y: Doubled.apply(y).sum(), fallback="error")
+    step(lucid.ones(1, 2, device="metal")).backward()
+    assert model.weight.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]

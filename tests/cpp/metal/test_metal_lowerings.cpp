@@ -321,8 +321,13 @@ TEST(every_lowering_equals_the_cpu) {
   for (const Row& row : all_rows()) check_node(__FILE__, __LINE__, row.op, row.inputs, row.attrs);
 }
 
+// Their kernels or rules are functions of the language above, which a step on metal refuses or
+// has run before it is compiled.
+const std::set<std::string> kOfTheHost = {"custom", "custom_impure", "custom_grad",
+                                          "custom_impure_grad", "with_gradient"};
+
 TEST(every_operation_has_a_row) {
-  std::set<std::string> with_row;
+  std::set<std::string> with_row = kOfTheHost;
   for (const Row& row : all_rows()) with_row.insert(row.op);
   for (const ir::Op& op : ops::all()) {
     if (!with_row.contains(std::string(op.name))) {
