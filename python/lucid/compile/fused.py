@@ -368,12 +368,11 @@ class _Recording:
         ]
         return results, Structure("tuple", tuple, tuple(structures))
 
-    @staticmethod
-    def _scaling(recorder: _C.Recorder, scaler: GradScaler) -> tuple[Tensor, Tensor]:
+    def _scaling(self, recorder: _C.Recorder, scaler: GradScaler) -> tuple[Tensor, Tensor]:
         """The stand-ins of the scale and its inverse, of the scaler's own dtype."""
         recorder.pause()
         try:
-            like = scaler._scale_tensor(_C.device("cpu"))
+            like = scaler._scale_tensor(self._step.pairs()[0][0].device)
         finally:
             recorder.resume()
         return recorder.scalar(like), recorder.scalar(like)
