@@ -17,7 +17,12 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  void* data() const { return data_; }
+  /// Address for the host. Waits for work of the device that writes the buffer, and throws the
+  /// error of that work.
+  void* data() const {
+    if (device_ != Device::kCpu) wait();
+    return data_;
+  }
   int64_t size_bytes() const { return size_bytes_; }
   Device device() const { return device_; }
   /// True for memory of somebody else: never overwritten.
@@ -35,6 +40,8 @@ class Buffer {
   }
 
  protected:
+  virtual void wait() const {}
+
   Buffer(void* data, int64_t size_bytes, Device device, bool is_borrowed)
       : data_(data), size_bytes_(size_bytes), device_(device), is_borrowed_(is_borrowed) {}
 

@@ -372,6 +372,21 @@ void CompiledFunction::probe(const Call& call) {
   take_back(drawn);
 }
 
+std::vector<backends::KernelTime> CompiledFunction::profile(const Call& call) {
+  Drawn drawn;
+  std::vector<backends::KernelTime> times;
+  try {
+    const Table table = gather(call, drawn);
+    std::vector<BufferRef> outputs;
+    timed([&] { times = forward_->executable->profile(table, outputs); });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
+  return times;
+}
+
 void CompiledFunction::measure(const std::vector<ir::ValueId>& kept) {
   int64_t kept_bytes = 0;
   std::vector<bool> is_counted(is_kept_.size(), false);

@@ -24,6 +24,7 @@ class CompiledFunction final : public Program {
   std::vector<TensorRef> run(const Call& call) override;
   /// Runs the forward only.
   void probe(const Call& call) override;
+  std::vector<backends::KernelTime> profile(const Call& call) override;
 
   /// Buffers of one run by slot: the inputs of the graph, then what the forward returns.
   using Table = std::vector<backends::BufferRef>;

@@ -145,8 +145,15 @@ class Assembler {
       // Only now: a tile function may not write what it reads in another dtype.
       for (const auto& input : node.inputs) release(input, member);
       program.instructions.push_back(instruction);
+      program.label += (program.label.empty() ? "" : "+") + std::string(node.op->name);
+      program.cost.flops += ops::node_cost(graph_, node).flops;
     }
     program.num_registers = num_registers_;
+    const auto count_bytes = [&](ir::ValueId value) {
+      program.cost.bytes += static_cast<double>(graph_.type(value).size_bytes());
+    };
+    std::ranges::for_each(cluster_.inputs, count_bytes);
+    std::ranges::for_each(outputs, count_bytes);
     return program;
   }
 
