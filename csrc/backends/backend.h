@@ -10,6 +10,7 @@
 #include "backends/buffer.h"
 #include "ir/graph.h"
 #include "ops/cost.h"
+#include "planner/plan.h"
 
 namespace lucid::backends {
 
@@ -49,8 +50,8 @@ class Executable {
     return {};
   }
 
-  /// As run, but may write outputs into the buffers of those inputs whose flag is set: nobody
-  /// else reads them. They were named in the hints. Such an output is the input's buffer.
+  /// As run, but may write the outputs that were paired in the hints into the buffers of inputs
+  /// whose flag is set: nobody else reads them. Such an output is the input's buffer.
   virtual std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
                                             const std::vector<bool>& given) const {
     (void)given;
@@ -62,7 +63,8 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 
 /// What helps to compile a graph well.
 struct CompileHints {
-  std::vector<uint32_t> given;  ///< inputs that run_giving may be given
+  /// Outputs that run_giving may write into the buffer of an input.
+  std::vector<planner::Given> given;
 };
 
 class Backend {

@@ -1,6 +1,7 @@
 // Buffer: device memory with an owner.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -9,7 +10,7 @@
 namespace lucid::backends {
 
 /// A block of memory that the host can address. Freed, or given back to its pool, with the last
-/// reference. Contents never change while more than one owner holds it.
+/// reference. Contents never change while more than a tensor and the run that changes it hold it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -27,6 +28,17 @@ class Buffer {
   /// True for memory of somebody else: never overwritten.
   bool is_borrowed() const { return is_borrowed_; }
 
+  /// Between these a run may write into the buffer that some tensor still holds.
+  void begin_change() { is_changing_.store(true, std::memory_order_relaxed); }
+  void end_change() {
+    is_changing_.store(false, std::memory_order_release);
+    is_changing_.notify_all();
+  }
+  /// Returns when nobody writes: to be called by who takes the buffer from a tensor.
+  void wait_for_change() const {
+    while (is_changing_.load(std::memory_order_acquire)) is_changing_.wait(true);
+  }
+
  protected:
   virtual void wait() const {}
 
@@ -38,6 +50,7 @@ class Buffer {
   int64_t size_bytes_;
   Device device_;
   bool is_borrowed_;
+  std::atomic<bool> is_changing_{false};
 };
 
 using BufferRef = std::shared_ptr<Buffer>;

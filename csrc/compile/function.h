@@ -56,8 +56,9 @@ class CompiledFunction final : public Program {
   struct Differentiated;
 
   CompiledFunction(Device device, const Options& options) : Program(device), options_(options) {}
+  class Change;
   void note_given(const std::vector<ir::ValueId>& finals);
-  std::vector<bool> given_now(const Table& table) const;
+  Change begin_change(const Table& table) const;
   void find_roots(const runtime::Trace& trace);
   Differentiated differentiate(const Mask& mask) const;
   void compile_forward(const std::vector<ir::ValueId>& finals,

@@ -48,7 +48,7 @@ std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& n
 }
 
 planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_sizes,
-                      std::span<const uint32_t> given) {
+                      std::span<const planner::Given> given) {
   const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
     const std::optional<TileProgram>& program = fused.programs[node];
     if (program) return program->may_overwrite(output, input);
@@ -59,7 +59,7 @@ planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_
 
 class CpuExecutable final : public backends::Executable {
  public:
-  CpuExecutable(FusedGraph fused, std::span<const uint32_t> given) {
+  CpuExecutable(FusedGraph fused, std::span<const planner::Given> given) {
     const ir::Graph& graph = fused.graph;
     std::vector<int64_t> scratch_sizes;
     for (size_t i = 0; i < graph.nodes().size(); ++i) {

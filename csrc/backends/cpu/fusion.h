@@ -32,6 +32,7 @@ struct TileProgram {
   size_t num_registers = 0;
   std::string label;  ///< the operations in order
   ops::Cost cost;     ///< of all members; bytes of what enters and leaves
+  int64_t register_item_bytes = 0;  ///< of the widest element in a register
 
   /// True if an output may take the memory of an input of the same shape and size: whoever reads
   /// the input does so no later than the output is written.

@@ -61,7 +61,10 @@ Cell& Tensor::seen() const {
 
 const Variable& Tensor::variable() const {
   if (cell_->view != nullptr) refresh();
-  return seen().variable;
+  const Variable& found = seen().variable;
+  // A run that overwrites a cell's buffer needs no lock of ours to end.
+  if (found.value.buffer != nullptr) found.value.buffer->wait_for_change();
+  return found;
 }
 
 void Tensor::refresh() const {
