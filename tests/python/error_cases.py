@@ -8,6 +8,7 @@ from errors import (
     networks,
     operations,
     precision,
+    recurrent,
     runtime,
     serialization,
     shapes,
@@ -28,5 +29,6 @@ CASES: list[ErrorCase] = [
     *training.CASES,
     *precision.CASES,
     *serialization.CASES,
+    *recurrent.CASES,
     *custom.CASES,
 ]
