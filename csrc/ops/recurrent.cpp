@@ -167,15 +167,18 @@ ValueId states_before(Builder& b, ValueId output, ValueId h0, bool reverse) {
   return b.op("concat", {first, rest}, {int64_t{0}});
 }
 
-// d w_hh = sum over steps of d_t^T h_(t-1): one product over all steps and sequences.
+// d w_hh = sum over steps of d_t^T h_(t-1): one product over all steps and sequences. Of its
+// factors the narrower one is turned, which moves less memory.
 ValueId weight_grad(Builder& b, const Node& node, ValueId d_projected) {
   const ValueId before = states_before(b, node.outputs[0], node.in(1), node.flag("reverse"));
   const Shape shape = b.shape(d_projected);
   const int64_t units = b.shape(before)[2];
   const int64_t rows = shape[0] * shape[1];
-  const ValueId lhs = b.reshape(d_projected, Shape{rows, shape[2]});
-  const ValueId rhs = b.reshape(before, Shape{rows, units});
-  return b.op("matmul", {lhs, rhs}, {true, false});
+  const ValueId wide = b.reshape(d_projected, Shape{rows, shape[2]});
+  const ValueId narrow = b.reshape(before, Shape{rows, units});
+  if (shape[2] == units) return b.op("matmul", {wide, narrow}, {true, false});
+  const ValueId turned = b.op("matmul", {narrow, wide}, {true, false});
+  return b.permute(turned, {1, 0});
 }
 
 bool wants_any(const Builder& b, const Node& node, const std::vector<bool>& wanted) {

@@ -170,6 +170,23 @@ def test_a_sequence_in_two_parts_is_the_whole(kind: str) -> None:
         assert bits(a) == bits(b)
 
 
+@EVERY_KIND
+def test_padded_sequences(kind: str) -> None:
+    """What is refused as packed: the last state of each sequence, and no gradient from padding."""
+    layer = getattr(nn, kind)(5, 3)
+    x = floats(0, 6, 3, 5).requires_grad_()
+    lengths = [6, 2, 4]
+    places = lucid.tensor(lengths) - 1
+    last = layer(x)[0][places, lucid.arange(3)]
+    for n, length in enumerate(lengths):
+        assert bits(last[n]) == bits(layer(x[:length, n])[0][-1])
+    last.square().sum().backward()
+    assert x.grad is not None
+    for n, length in enumerate(lengths):
+        assert np.all(x.grad.numpy()[length:, n] == 0)
+        assert np.all(x.grad.numpy()[:length, n] != 0)
+
+
 class LastState(nn.Module):
     """The last state of a recurrent layer through a linear one."""
 

@@ -166,4 +166,11 @@ CASES = [
         lucid.ShapeError,
         "LSTMCell: c_0 does not fit the input: got shape (3, 2); it must be (4, 2)",
     ),
+    ErrorCase(
+        "pack_padded_sequence",
+        lambda: nn.utils.rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2]),
+        lucid.UnsupportedError,
+        "pack_padded_sequence: packed sequences are not supported; run the padded input and take "
+        "output[lengths - 1, arange(N)]",
+    ),
 ]
