@@ -72,11 +72,8 @@ ValueTypes infer_lstm(const InferArgs& args) {
   require_shape(args, kC0, sizes.state(), kX);
   const DType dtype = args.dtype(0);
   const ir::ValueType state{dtype, sizes.state()};
-  return {{dtype, sizes.sequence(1)},
-          state,
-          state,
-          {dtype, sizes.sequence(4)},
-          {dtype, sizes.sequence(1)}};
+  const ir::ValueType states{dtype, sizes.sequence(1)};
+  return {args.input(0), states, state, state, states};
 }
 
 ValueTypes infer_lstm_grad(const InferArgs& args) {
@@ -169,8 +166,8 @@ ValueId states_before(Builder& b, ValueId output, ValueId h0, bool reverse) {
 
 // d w_hh = sum over steps of d_t^T h_(t-1): one product over all steps and sequences. Of its
 // factors the narrower one is turned, which moves less memory.
-ValueId weight_grad(Builder& b, const Node& node, ValueId d_projected) {
-  const ValueId before = states_before(b, node.outputs[0], node.in(1), node.flag("reverse"));
+ValueId weight_grad(Builder& b, const Node& node, ValueId output, ValueId d_projected) {
+  const ValueId before = states_before(b, output, node.in(1), node.flag("reverse"));
   const Shape shape = b.shape(d_projected);
   const int64_t units = b.shape(before)[2];
   const int64_t rows = shape[0] * shape[1];
@@ -192,13 +189,13 @@ Grads lstm_vjp(Builder& b, const Node& node, const Grads& grads, const std::vect
   Grads result = absent(node);
   if (!wants_any(b, node, wanted)) return result;
   const std::vector<ValueId> made = b.ops("lstm_layer_grad",
-                                          {node.outputs[3], node.outputs[4], node.in(2), node.in(3),
-                                           grads[0], grads[1], grads[2], grads[3], grads[4]},
+                                          {node.outputs[0], node.outputs[4], node.in(2), node.in(3),
+                                           grads[1], grads[2], grads[3], grads[0], grads[4]},
                                           {node.attr("reverse")});
   for (size_t i = 0; i < made.size(); ++i) {
     if (wants(b, node, wanted, i)) result[i] = made[i];
   }
-  if (wants(b, node, wanted, 3)) result[3] = weight_grad(b, node, made[0]);
+  if (wants(b, node, wanted, 3)) result[3] = weight_grad(b, node, node.outputs[1], made[0]);
   return result;
 }
 
@@ -211,7 +208,7 @@ Grads gru_vjp(Builder& b, const Node& node, const Grads& grads, const std::vecto
       {node.attr("reverse")});
   if (wants(b, node, wanted, 0)) result[0] = made[0];
   if (wants(b, node, wanted, 1)) result[1] = made[2];
-  if (wants(b, node, wanted, 2)) result[2] = weight_grad(b, node, made[1]);
+  if (wants(b, node, wanted, 2)) result[2] = weight_grad(b, node, node.outputs[0], made[1]);
   if (wants(b, node, wanted, 3)) result[3] = b.sum(made[1], {0, 1}, false);
   return result;
 }
@@ -224,7 +221,7 @@ Grads rnn_vjp(Builder& b, const Node& node, const Grads& grads, const std::vecto
             {node.attr("relu"), node.attr("reverse")});
   if (wants(b, node, wanted, 0)) result[0] = made[0];
   if (wants(b, node, wanted, 1)) result[1] = made[1];
-  if (wants(b, node, wanted, 2)) result[2] = weight_grad(b, node, made[0]);
+  if (wants(b, node, wanted, 2)) result[2] = weight_grad(b, node, node.outputs[0], made[0]);
   return result;
 }
 
@@ -244,17 +241,17 @@ double layer_flops(const ir::Graph& graph, const Node& node) {
 std::vector<Op> forward_ops() {
   return {
       {.name = "lstm_layer",
-       .doc = "an LSTM over the steps of projected inputs x: output, last h and c, gates, cells",
+       .doc = "an LSTM over the steps of projected inputs x: gates, output, last h and c, cells",
        .min_inputs = 4,
        .max_inputs = 4,
        .attrs = {{"reverse", AttrType::kBool}},
-       .traits = ir::kPure,
+       .traits = ir::kPure | ir::kInPlace,
        .infer = infer_lstm,
        .vjp = lstm_vjp,
        .decompose = lstm_decompose,
        .flops = layer_flops<3, 5>,
        .vjp_reads_inputs = 0b1110,
-       .vjp_reads_outputs = 0b11001,
+       .vjp_reads_outputs = 0b10011,
        .autocast = ir::Autocast::kLow},
       {.name = "gru_layer",
        .doc = "a GRU over the steps of projected inputs x: output, last h, gates and W_hn h + b_hn",
@@ -292,7 +289,7 @@ std::vector<Op> gradient_ops() {
        .min_inputs = 4,
        .max_inputs = 9,
        .attrs = {{"reverse", AttrType::kBool}},
-       .traits = ir::kPure,
+       .traits = ir::kPure | ir::kInPlace,
        .infer = infer_lstm_grad,
        .decompose = lstm_grad_decompose,
        .flops = layer_flops<3, 2>},

@@ -137,7 +137,7 @@ std::vector<ValueId> lstm_decompose(Builder& b, const Node& node) {
   const ValueId last_c = b.cast(c, dtype);
   const ValueId all_gates = steps.stack(gates, dtype);
   const ValueId all_cells = steps.stack(cells, dtype);
-  return {output, last_h, last_c, all_gates, all_cells};
+  return {all_gates, output, last_h, last_c, all_cells};
 }
 
 // Back through the steps, with dh and dc the gradients of the state after a step.

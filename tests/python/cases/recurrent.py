@@ -28,7 +28,7 @@ def lstm(x: Array, h: Array, c: Array, w: Array, reverse: bool) -> tuple[Array, 
         c = f * c + i * g
         h = o * np.tanh(c)
         output[t], cells[t], gates[t] = h, c, np.concatenate([i, f, g, o], axis=1)
-    return output, h, c, gates, cells
+    return gates, output, h, c, cells
 
 
 def gru(

@@ -271,7 +271,7 @@ class RecurrentKernel : public Kernel {
   int64_t unit_parts_ = 1;
 };
 
-/// Inputs x, h0, c0, w_hh; outputs output, h_n, c_n, gates, cells.
+/// Inputs x, h0, c0, w_hh; outputs gates, output, h_n, c_n, cells. The gates may lie where x does.
 template <class T>
 class Lstm final : public RecurrentKernel<T> {
   using Base = RecurrentKernel<T>;
@@ -283,18 +283,15 @@ class Lstm final : public RecurrentKernel<T> {
   void run(const RunContext& context) const override {
     const StepWeight<T> weight = Base::forward_weight(context.in<T>(3), context.scratch);
     const T* x = context.in<T>(0);
-    T* output = context.out<T>(0);
-    T* gates = context.out<T>(3);
+    T* gates = context.out<T>(0);
+    T* output = context.out<T>(1);
     T* cells = context.out<T>(4);
     Base::for_each_visit(Base::steps_, [&](int64_t visit, const Part& part) {
       T* sums = Base::at(gates, visit, part, 4);
       const T* inputs = Base::at(x, visit, part, 4);
       const T* h = Base::state_before(context.in<T>(1), output, visit);
-      for (int64_t row = 0; row < part.rows; ++row) {
-        for (int64_t block = 0; block < 4; ++block) {
-          const int64_t offset = (row * 4 + block) * units_;
-          std::copy_n(inputs + offset, part.units, sums + offset);
-        }
+      for (int64_t place = 0; place < part.rows * 4 && inputs != sums; ++place) {
+        std::copy_n(inputs + place * units_, part.units, sums + place * units_);
       }
       for (int64_t block = 0; block < 4; ++block) {
         Base::add_forward(weight, h, block, part, sums + block * units_, 4 * units_);
@@ -303,12 +300,13 @@ class Lstm final : public RecurrentKernel<T> {
       Base::loops_.lstm(Base::gate_block(part), c + Base::start(part, 1), sums,
                         Base::at(cells, visit, part, 1), Base::at(output, visit, part, 1));
     });
-    std::copy_n(Base::last_state(output), Base::state_size(), context.out<T>(1));
-    std::copy_n(Base::last_state(cells), Base::state_size(), context.out<T>(2));
+    std::copy_n(Base::last_state(output), Base::state_size(), context.out<T>(2));
+    std::copy_n(Base::last_state(cells), Base::state_size(), context.out<T>(3));
   }
 };
 
-/// Inputs gates, cells, c0, w_hh and the gradients of the five outputs; outputs dx, dh0, dc0.
+/// Inputs gates, cells, c0, w_hh and the gradients of the five outputs; outputs dx, dh0, dc0. dx
+/// may lie where the gates do.
 template <class T>
 class LstmGrad final : public RecurrentKernel<T> {
   using Base = RecurrentKernel<T>;

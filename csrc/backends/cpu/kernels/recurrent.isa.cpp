@@ -58,20 +58,21 @@ void lstm(const GateBlock& block, const T* c_before, T* gates, T* c, T* h) {
   }
 }
 
+// d_sums may be the gates themselves: each is read before anything is written.
 template <bool kHasGates, class T>
 void lstm_grad_row(int64_t count, int64_t units, const T* gates, const T* c, const T* c_before,
                    const T* d_gates, const T* dh, T* dc, T* d_sums) {
-  const T* i = gates;
-  const T* f = gates + units;
-  const T* g = gates + 2 * units;
-  const T* o = gates + 3 * units;
   LUCID_LOOP
   for (int64_t j = 0; j < count; ++j) {
+    const T i = gates[j];
+    const T f = gates[units + j];
+    const T g = gates[2 * units + j];
+    const T o = gates[3 * units + j];
     const T squashed = tanh(c[j]);
-    const T d_cell = fma(dh[j] * o[j], tanh_slope(squashed), dc[j]);
-    T d_in = d_cell * g[j];
+    const T d_cell = fma(dh[j] * o, tanh_slope(squashed), dc[j]);
+    T d_in = d_cell * g;
     T d_forget = d_cell * c_before[j];
-    T d_candidate = d_cell * i[j];
+    T d_candidate = d_cell * i;
     T d_out = dh[j] * squashed;
     if constexpr (kHasGates) {
       d_in += d_gates[j];
@@ -79,11 +80,11 @@ void lstm_grad_row(int64_t count, int64_t units, const T* gates, const T* c, con
       d_candidate += d_gates[2 * units + j];
       d_out += d_gates[3 * units + j];
     }
-    d_sums[j] = d_in * sigmoid_slope(i[j]);
-    d_sums[units + j] = d_forget * sigmoid_slope(f[j]);
-    d_sums[2 * units + j] = d_candidate * tanh_slope(g[j]);
-    d_sums[3 * units + j] = d_out * sigmoid_slope(o[j]);
-    dc[j] = d_cell * f[j];
+    d_sums[j] = d_in * sigmoid_slope(i);
+    d_sums[units + j] = d_forget * sigmoid_slope(f);
+    d_sums[2 * units + j] = d_candidate * tanh_slope(g);
+    d_sums[3 * units + j] = d_out * sigmoid_slope(o);
+    dc[j] = d_cell * f;
   }
 }
 

@@ -40,7 +40,7 @@ def lstm_layer(
     Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate).
     """
     projected = linear(input, weight_ih, _joined_bias(bias_ih, bias_hh))
-    output, h, c, _, _ = _C.emit("lstm_layer", projected, h0, c0, weight_hh, reverse=reverse)
+    _, output, h, c, _ = _C.emit("lstm_layer", projected, h0, c0, weight_hh, reverse=reverse)
     return output, h, c
 
 
