@@ -39,6 +39,7 @@ WORKLOADS = (
     "resnet_small",
     "gpt_mini",
     "deep_bottleneck",
+    "lstm",
 )
 MLP_WIDTHS = {"mlp_tiny": (32, 64, 10), "mlp_small": (784, 256, 10), "mlp_wide": (2048,) * 5}
 MLP_BATCH = {"mlp_tiny": 32, "mlp_small": 64, "mlp_wide": 256}
@@ -57,6 +58,19 @@ class DeepSizes:
 
 
 DEEP = DeepSizes()
+
+
+@dataclass(frozen=True)
+class LstmSizes:
+    """Sizes of lstm: one layer, whose last state goes through a linear one."""
+
+    inputs: int = 128
+    hidden: int = 256
+    steps: int = 64
+    batch: int = 32
+
+
+LSTM = LstmSizes()
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,10 @@ class _Draw:
         self.parameters[f"{name}.weight"] = (drawn / fan_in).astype(np.float32)
         if bias:
             self.normal(f"{name}.bias", weight_shape[:1], 0.01)
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> None:
+        drawn = self._generator.uniform(-bound, bound, shape)
+        self.parameters[name] = drawn.astype(np.float32)
 
     def norm(self, name: str, width: int) -> None:
         self.parameters[f"{name}.weight"] = np.ones(width, np.float32)
@@ -158,6 +176,15 @@ def _draw_deep(draw: _Draw, sizes: DeepSizes) -> None:
         draw.norm(f"{i}.3", sizes.width)
 
 
+def _draw_lstm(draw: _Draw, sizes: LstmSizes) -> None:
+    rows, bound = 4 * sizes.hidden, float(1 / np.sqrt(sizes.hidden))
+    draw.uniform("lstm.weight_ih_l0", (rows, sizes.inputs), bound)
+    draw.uniform("lstm.weight_hh_l0", (rows, sizes.hidden), bound)
+    draw.uniform("lstm.bias_ih_l0", (rows,), bound)
+    draw.uniform("lstm.bias_hh_l0", (rows,), bound)
+    draw.layer("head", (NUM_CLASSES, sizes.hidden))
+
+
 def parameters(workload: str) -> dict[str, Array]:
     """The start values of all parameters, float32, weights as (outputs, inputs, *kernel)."""
     draw = _Draw()
@@ -171,6 +198,8 @@ def parameters(workload: str) -> dict[str, Array]:
         _draw_resnet(draw)
     elif workload == "deep_bottleneck":
         _draw_deep(draw, DEEP)
+    elif workload == "lstm":
+        _draw_lstm(draw, LSTM)
     else:
         raise ValueError(f"no workload {workload!r}; there are {', '.join(WORKLOADS)}")
     return draw.parameters
@@ -188,6 +217,8 @@ def inputs(workload: str) -> tuple[Array | Labels, Labels]:
         x_shape, classes = IMAGES[workload], NUM_CLASSES
     elif workload == "deep_bottleneck":
         x_shape, classes = (DEEP.batch, DEEP.width), DEEP.width
+    elif workload == "lstm":
+        x_shape, classes = (LSTM.batch, LSTM.steps, LSTM.inputs), NUM_CLASSES
     else:
         widths = MLP_WIDTHS[workload]
         x_shape, classes = (MLP_BATCH[workload], widths[0]), widths[-1]

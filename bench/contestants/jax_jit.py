@@ -120,6 +120,22 @@ def _gpt(p: Parameters, tokens: jax.Array) -> jax.Array:
     return _linear(p, "head", _layer_norm(p, "norm", x)).reshape(-1, sizes.vocabulary)
 
 
+def _lstm(p: Parameters, x: jax.Array) -> jax.Array:
+    bias = p["lstm.bias_ih_l0"] + p["lstm.bias_hh_l0"]
+    projected = (x @ p["lstm.weight_ih_l0"].T + bias).transpose(1, 0, 2)
+    weight = p["lstm.weight_hh_l0"].T
+
+    def step(state: tuple[jax.Array, jax.Array], sums: jax.Array) -> Any:
+        h, c = state
+        i, f, g, o = jnp.split(sums + h @ weight, 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
+    zeros = jnp.zeros((x.shape[0], workloads.LSTM.hidden), x.dtype)
+    (h, _), _ = lax.scan(step, (zeros, zeros), projected)
+    return _linear(p, "head", h)
+
+
 _MODELS: dict[str, Callable[[Parameters, jax.Array], jax.Array]] = {
     "mlp_tiny": _mlp,
     "mlp_small": _mlp,
@@ -128,6 +144,7 @@ _MODELS: dict[str, Callable[[Parameters, jax.Array], jax.Array]] = {
     "resnet_small": _resnet,
     "gpt_mini": _gpt,
     "deep_bottleneck": _deep,
+    "lstm": _lstm,
 }
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from workloads import (
     DEEP,
     GPT_MINI,
+    LSTM,
     MLP_WIDTHS,
     NUM_CLASSES,
     RESNET_BLOCKS,
     RESNET_STEM,
     DeepSizes,
     GptSizes,
+    LstmSizes,
     ResidualBlock,
 )
 
@@ -151,6 +153,22 @@ def _make_gpt(nn: ModuleType, new_parameter: Callable[..., Any], sizes: GptSizes
     return Gpt()
 
 
+def _make_lstm(nn: ModuleType, sizes: LstmSizes) -> Any:
+    class Classifier(nn.Module):  # type: ignore[name-defined, misc]
+        """Sequences (N, T, inputs) to logits, from the last state."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(sizes.inputs, sizes.hidden, batch_first=True)
+            self.head = nn.Linear(sizes.hidden, NUM_CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            _, (last, _) = self.lstm(x)
+            return self.head(last[0])
+
+    return Classifier()
+
+
 def make_model(framework: ModuleType, workload: str) -> Any:
     """The model of a workload, in training mode, not yet with the workload's parameters.
 
@@ -165,6 +183,8 @@ def make_model(framework: ModuleType, workload: str) -> Any:
         return _make_resnet(framework.nn)
     if workload == "deep_bottleneck":
         return _make_deep(framework.nn, DEEP)
+    if workload == "lstm":
+        return _make_lstm(framework.nn, LSTM)
     return _make_gpt(framework.nn, framework.zeros, GPT_MINI)
 
 

@@ -37,6 +37,8 @@ std::vector<ir::Op> normalization_ops();
 std::vector<ir::Op> loss_ops();
 /// Scaled dot-product attention.
 std::vector<ir::Op> attention_ops();
+/// Recurrent layers: LSTM, GRU and the plain RNN.
+std::vector<ir::Op> recurrent_ops();
 /// Operations and gradient rules written in the language above.
 std::vector<ir::Op> custom_ops();
 

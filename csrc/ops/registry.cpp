@@ -15,9 +15,10 @@ struct Registry {
   std::unordered_map<std::string_view, const ir::Op*> by_name;
 
   Registry() {
-    for (const auto family : {pointwise_ops, comparison_ops, create_ops, random_ops, shape_ops,
-                              index_ops, reduction_ops, product_ops, convolution_ops, pooling_ops,
-                              normalization_ops, loss_ops, attention_ops, custom_ops}) {
+    for (const auto family :
+         {pointwise_ops, comparison_ops, create_ops, random_ops, shape_ops, index_ops,
+          reduction_ops, product_ops, convolution_ops, pooling_ops, normalization_ops, loss_ops,
+          attention_ops, recurrent_ops, custom_ops}) {
       std::vector<ir::Op> rows = family();
       std::move(rows.begin(), rows.end(), std::back_inserter(ops));
     }

@@ -817,6 +817,12 @@ _Several = Literal[
     "batch_norm_grad",
     "attention",
     "attention_grad",
+    "lstm_layer",
+    "lstm_layer_grad",
+    "gru_layer",
+    "gru_layer_grad",
+    "rnn_layer",
+    "rnn_layer_grad",
 ]
 
 @overload

@@ -14,6 +14,7 @@ from typing import Any
 import lucid
 import lucid.nn.functional as F
 from lucid import Tensor
+from lucid.nn.functional.recurrent import gru_layer, lstm_layer, rnn_layer
 
 LOW = "low"
 WIDE = "float32"
@@ -39,6 +40,11 @@ def rows(names: str, call: Callable[[str], Any], *dtypes: str | None) -> list[Ro
     wide, low, mixed = dtypes
     assert wide is not None and low is not None
     return [Row(name, call(name), wide, low, mixed) for name in names.split()]
+
+
+def tall(x: Tensor, count: int) -> Tensor:
+    """x so many times, one below the other."""
+    return lucid.cat([x] * count)
 
 
 def classes(x: Tensor) -> Tensor:
@@ -69,6 +75,11 @@ LOW_PRECISION = [
     ),
     Row("prelu", lambda a, b: F.prelu(a, b[0]), LOW, LOW, LOW),
     Row("attention", lambda a, b: F.scaled_dot_product_attention(a, b, b), LOW, LOW, LOW),
+    Row("rnn_layer", lambda a, b: rnn_layer(a[None], b, a, b, a[0])[0], LOW, LOW, LOW),
+    Row("gru_layer", lambda a, b: gru_layer(a[None], b, tall(a, 3), tall(b, 3))[1], LOW, LOW, LOW),
+    Row(
+        "lstm_layer", lambda a, b: lstm_layer(a[None], b, a, tall(a, 4), tall(b, 4))[2], *[LOW] * 3
+    ),
     Row("attention mask", lambda a, b: F.scaled_dot_product_attention(a, a, a, b), LOW, LOW, LOW),
 ]
 

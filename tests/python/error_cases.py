@@ -11,6 +11,7 @@ from errors import (
     networks,
     operations,
     precision,
+    recurrent,
     runtime,
     serialization,
     shapes,
@@ -35,6 +36,7 @@ ALL_CASES: list[ErrorCase] = [
     *precision.CASES,
     *serialization.CASES,
     *compiled.CASES,
+    *recurrent.CASES,
     *custom.CASES,
     *diagnosis.CASES,
 ]

@@ -1,6 +1,6 @@
 """The table of operations: at least one row for every operation of the registry."""
 
-from cases import binary, custom, nn, pointwise, reduction, shape, training
+from cases import binary, custom, nn, pointwise, recurrent, reduction, shape, training
 from cases.case import OpCase
 
 
@@ -25,6 +25,7 @@ CASES = distinct(
         *reduction.CASES,
         *nn.CASES,
         *training.CASES,
+        *recurrent.CASES,
         *custom.CASES,
     ]
 )

@@ -64,7 +64,51 @@ def pair_masked(module: Any, x: Any, mask: Any) -> Any:
     return attend(module, x, attn_mask=mask, need_weights=False)
 
 
+def recur(module: Any, *inputs: Any) -> Any:
+    """A recurrent layer or cell; states of an LSTM come as two inputs and go as two outputs."""
+    x, *states = inputs
+    hx = (tuple(states),) if len(states) == 2 else tuple(states)
+    result = module(x, *hx)
+    if not isinstance(result, tuple):
+        return result
+    first, rest = result
+    return (first, *rest) if isinstance(rest, tuple) else (first, rest)
+
+
+def recurrent(name: str, kind: str, inputs: Any, *sizes: int, **options: Any) -> ModuleCase:
+    return ModuleCase(
+        f"{kind} {name}".strip(), lambda nn: getattr(nn, kind)(*sizes, **options), inputs, recur
+    )
+
+
+SEQUENCE = normal(4, 3, 5)
+RECURRENT = [
+    *(recurrent("", kind, (SEQUENCE,), 5, 6) for kind in ("RNN", "GRU", "LSTM")),
+    *(recurrent("one", kind, (normal(4, 5),), 5, 6) for kind in ("RNN", "GRU", "LSTM")),
+    *(
+        recurrent(
+            "deep both ways",
+            kind,
+            (SEQUENCE, *(normal(4, 4, 2),) * (2 if kind == "LSTM" else 1)),
+            5,
+            2,
+            2,
+            bidirectional=True,
+            batch_first=True,
+        )
+        for kind in ("RNN", "GRU", "LSTM")
+    ),
+    *(recurrent("without bias", kind, (SEQUENCE,), 5, 3, bias=False) for kind in ("GRU", "LSTM")),
+    recurrent("relu", "RNN", (SEQUENCE, normal(2, 3, 4)), 5, 4, 2, nonlinearity="relu"),
+    recurrent("", "RNNCell", (normal(3, 5), normal(3, 4)), 5, 4),
+    recurrent("relu", "RNNCell", (normal(3, 5),), 5, 4, nonlinearity="relu"),
+    recurrent("", "GRUCell", (normal(3, 5), normal(3, 4)), 5, 4),
+    recurrent("", "LSTMCell", (normal(3, 5), normal(3, 4), normal(3, 4)), 5, 4),
+    recurrent("one", "LSTMCell", (normal(5), normal(4), normal(4)), 5, 4, bias=False),
+]
+
 MODULES = [
+    *RECURRENT,
     ModuleCase("BatchNorm1d", lambda nn: nn.BatchNorm1d(3), (normal(4, 3),), calls=3),
     ModuleCase("BatchNorm1d sequence", lambda nn: nn.BatchNorm1d(3), (normal(4, 3, 5),), calls=2),
     ModuleCase(

@@ -20,7 +20,8 @@ from zoo import WORKLOADS, Workload, floats, labels, mlp, regression
 
 HALVES = (lucid.bfloat16, lucid.float16)
 LISTED = {
-    "low": "attention convolution convolution_input_grad linear matmul",
+    "low": "attention convolution convolution_input_grad gru_layer linear lstm_layer matmul "
+    "rnn_layer",
     "float32": "acos asin cosh cross_entropy cumsum exp expm1 layer_norm log log10 log1p log2 "
     "log_softmax pow prod reciprocal rsqrt sinh softmax softplus sum tan",
 }

@@ -16,7 +16,7 @@ from zoo import WORKLOADS, Workload, floats, labels
 
 NAMED = {w.name: w for w in WORKLOADS}
 SEED_BYTES = 16  # seed and offset, made for each run of a model that draws numbers
-DRAWS = ("normalized_mlp", "convnet", "block")
+DRAWS = ("normalized_mlp", "convnet", "block", "recurrent")
 
 # Bytes as of now; a change that needs less may lower them. None of it is a library's scratch.
 ARENA_PEAKS = {"mlp": 1600, "normalized_mlp": 3648, "block": 21888}

@@ -22,9 +22,12 @@ CALLED_BY_RULES = {
     "cross_entropy_grad",
     "custom_grad",
     "custom_impure_grad",
+    "gru_layer_grad",
     "layer_norm_grad",
     "log_softmax_grad",
+    "lstm_layer_grad",
     "max_pool_grad",
+    "rnn_layer_grad",
     "softmax_grad",
     "with_gradient",
 }

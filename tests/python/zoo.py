@@ -136,6 +136,21 @@ class CausalAttention(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+class Recurrent(nn.Module):
+    """A bidirectional LSTM of two layers with dropout between them, and a GRU on its output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 4, 2, batch_first=True, dropout=0.3, bidirectional=True)
+        self.gru = nn.GRU(8, 6)
+        self.cell = nn.RNNCell(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, (h, c) = self.lstm(x)
+        _, last = self.gru(y.transpose(0, 1))
+        return self.cell(last[0], h[-1] + c[0])
+
+
 def mlp() -> nn.Module:
     """Three linear layers with different activations."""
     return nn.Sequential(
@@ -211,6 +226,12 @@ WORKLOADS = [
         CausalAttention,
         lambda y, c: (y * c).sum(),
         lambda seed: (floats(seed, 2, 5, 8), floats(seed + 1, 2, 2, 5, 4)),
+    ),
+    Workload(
+        "recurrent",
+        Recurrent,
+        F.cross_entropy,
+        lambda seed: (floats(seed, 3, 6, 5), labels(seed, 4, 3)),
     ),
     Workload("tied", Tied, token_loss, lambda seed: (labels(seed, 7, 9), labels(seed + 1, 7, 9))),
     Workload(

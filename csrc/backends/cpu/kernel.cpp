@@ -13,10 +13,10 @@ using Table = std::unordered_map<std::string_view, MakeKernelFn>;
 const Table& table() {
   static const Table instance = [] {
     Table rows;
-    for (const auto family :
-         {pointwise_kernels, create_kernels, random_kernels, shape_kernels, index_kernels,
-          reduction_kernels, matmul_kernels, convolution_kernels, pooling_kernels,
-          normalization_kernels, loss_kernels, attention_kernels, custom_kernels}) {
+    for (const auto family : {pointwise_kernels, create_kernels, random_kernels, shape_kernels,
+                              index_kernels, reduction_kernels, matmul_kernels, convolution_kernels,
+                              pooling_kernels, normalization_kernels, loss_kernels,
+                              attention_kernels, recurrent_kernels, custom_kernels}) {
       for (const KernelRow& row : family()) rows.emplace(row.op, row.make);
     }
     return rows;

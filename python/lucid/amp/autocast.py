@@ -63,7 +63,7 @@ class autocast:
     backward runs in the dtypes of the forward, whether or not it stands inside the context.
 
     - To the low dtype: linear, convolutions, transposed ones too, matmul, mm, bmm, mv, addmm,
-      addmv, baddbmm, einsum, prelu, scaled_dot_product_attention.
+      addmv, baddbmm, einsum, prelu, scaled_dot_product_attention, recurrent layers and cells.
     - To float32: acos, asin, cosh, sinh, tan, exp, expm1, log, log10, log1p, log2, pow, reciprocal,
       rsqrt, sum, prod, cumsum, cumprod, norm, logsumexp, softmax, log_softmax, softmin, softplus,
       layer_norm, group_norm, rms_norm, cosine_similarity, pairwise_distance, trace and every loss.

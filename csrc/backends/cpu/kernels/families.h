@@ -19,6 +19,7 @@ std::span<const KernelRow> pooling_kernels();
 std::span<const KernelRow> normalization_kernels();
 std::span<const KernelRow> loss_kernels();
 std::span<const KernelRow> attention_kernels();
+std::span<const KernelRow> recurrent_kernels();
 std::span<const KernelRow> custom_kernels();
 
 }  // namespace lucid::cpu

@@ -65,7 +65,7 @@ class HalfKernel final : public Kernel {
   }
 
  private:
-  static constexpr size_t kMaxOperands = 8;
+  static constexpr size_t kMaxOperands = 12;
 
   void add(std::vector<Operand>& operands, size_t index, const ir::ValueType& type, bool is_input) {
     if (!is_half(type.dtype)) return;

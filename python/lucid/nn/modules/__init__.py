@@ -89,6 +89,8 @@ from lucid.nn.modules.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
+from lucid.nn.modules.recurrent import GRU, LSTM, RNN, RNNBase
+from lucid.nn.modules.recurrent_cell import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from lucid.nn.modules.sparse import Embedding, EmbeddingBag
 from lucid.nn.modules.transformer import (
     Transformer,
@@ -134,6 +136,8 @@ __all__ = [
     "Fold",
     "GELU",
     "GLU",
+    "GRU",
+    "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
     "Hardshrink",
@@ -147,6 +151,8 @@ __all__ = [
     "InstanceNorm2d",
     "KLDivLoss",
     "L1Loss",
+    "LSTM",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -169,6 +175,10 @@ __all__ = [
     "PixelShuffle",
     "PoissonNLLLoss",
     "RMSNorm",
+    "RNN",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",

@@ -41,3 +41,16 @@ def pad_sequence(
             _C.emit("pad", sequence, low=(low, *rest), high=(high, *rest), value=padding_value)
         )
     return fn.stack(padded, dim=0 if batch_first else 1)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: object, batch_first: bool = False, enforce_sorted: bool = True
+) -> Tensor:
+    """Packed sequences do not exist here: their shapes depend on the lengths.
+
+    Raises: UnsupportedError, always.
+    """
+    raise _C.UnsupportedError(
+        "pack_padded_sequence: packed sequences are not supported; run the padded input and take "
+        "output[lengths - 1, arange(N)]"
+    )

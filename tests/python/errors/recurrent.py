@@ -1,0 +1,176 @@
+"""What recurrent layers refuse: the operations, the modules and the cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid
+from lucid import nn
+
+from errors.case import ErrorCase, emit, f32, f64, i64
+
+
+def lstm(x: Any, h: Any, c: Any, w: Any) -> Any:
+    return emit("lstm_layer", x, h, c, w, reverse=False)
+
+
+CASES = [
+    ErrorCase(
+        "lstm_layer: weight",
+        lambda: lstm(f32(2, 3, 8), f32(3, 2), f32(3, 2), f32(6, 2)),
+        lucid.ShapeError,
+        "lstm_layer: weight must have 4 rows for each column: w_hh (6, 2); give (4 * hidden, "
+        "hidden)",
+    ),
+    ErrorCase(
+        "rnn_layer: weight's axes",
+        lambda: emit("rnn_layer", f32(2, 3, 2), f32(3, 2), f32(2), relu=False, reverse=False),
+        lucid.ShapeError,
+        "rnn_layer: weight must have 1 rows for each column: w_hh (2,); give (1 * hidden, hidden)",
+    ),
+    ErrorCase(
+        "lstm_layer: axes",
+        lambda: lstm(f32(3, 8), f32(3, 2), f32(3, 2), f32(8, 2)),
+        lucid.ShapeError,
+        "lstm_layer: x needs 3 axes: x (3, 8); give (time, batch, features)",
+    ),
+    ErrorCase(
+        "lstm_layer: no steps",
+        lambda: lstm(f32(0, 3, 8), f32(3, 2), f32(3, 2), f32(8, 2)),
+        lucid.ShapeError,
+        "lstm_layer: there are no time steps: x (0, 3, 8); give at least one",
+    ),
+    ErrorCase(
+        "lstm_layer: features",
+        lambda: lstm(f32(2, 3, 6), f32(3, 2), f32(3, 2), f32(8, 2)),
+        lucid.ShapeError,
+        "lstm_layer: x does not fit w_hh: x (2, 3, 6), w_hh (8, 2); give x the shape (2, 3, 8)",
+    ),
+    ErrorCase(
+        "lstm_layer: state",
+        lambda: lstm(f32(2, 3, 8), f32(3, 2), f32(2, 2), f32(8, 2)),
+        lucid.ShapeError,
+        "lstm_layer: c0 does not fit x: c0 (2, 2), x (2, 3, 8); give c0 the shape (3, 2)",
+    ),
+    ErrorCase(
+        "gru_layer: dtypes",
+        lambda: emit("gru_layer", f32(2, 3, 6), f32(3, 2), f64(6, 2), reverse=False),
+        lucid.DtypeError,
+        "gru_layer: dtypes differ: x float32, w_hh float64; cast one of them",
+    ),
+    ErrorCase(
+        "gru_layer: bias",
+        lambda: emit("gru_layer", f32(2, 3, 6), f32(3, 2), f32(6, 2), f32(2), reverse=False),
+        lucid.ShapeError,
+        "gru_layer: b_hh does not fit w_hh: b_hh (2,), w_hh (6, 2); give b_hh the shape (6,)",
+    ),
+    ErrorCase(
+        "rnn_layer: integers",
+        lambda: emit("rnn_layer", i64(2, 3, 2), f32(3, 2), f32(2, 2), relu=False, reverse=False),
+        lucid.DtypeError,
+        "rnn_layer: x must be floating point: got int64; cast it to float32 first",
+    ),
+    ErrorCase(
+        "LSTM: size",
+        lambda: nn.LSTM(3, 0),
+        lucid.UserError,
+        "LSTM: hidden_size must be positive: got 0",
+    ),
+    ErrorCase(
+        "GRU: size's type",
+        lambda: nn.GRU(3, 2.5),
+        lucid.ArgumentTypeError,
+        "GRU: hidden_size must be an int: got float",
+    ),
+    ErrorCase(
+        "LSTMCell: size",
+        lambda: nn.LSTMCell(-1, 2),
+        lucid.UserError,
+        "LSTMCell: input_size must be positive: got -1",
+    ),
+    ErrorCase(
+        "LSTM: dropout",
+        lambda: nn.LSTM(3, 2, 2, dropout=1.5),
+        lucid.UserError,
+        "LSTM: dropout must be from 0 to 1: got 1.5",
+    ),
+    ErrorCase(
+        "LSTM: proj_size",
+        lambda: nn.LSTM(3, 2, proj_size=1),
+        lucid.UnsupportedError,
+        "LSTM: proj_size is not supported: got 1; put a Linear behind the layer",
+    ),
+    ErrorCase(
+        "RNN: nonlinearity",
+        lambda: nn.RNN(3, 2, nonlinearity="gelu"),
+        lucid.UserError,
+        "RNN: nonlinearity must be tanh or relu: got 'gelu'",
+    ),
+    ErrorCase(
+        "RNNBase: direction",
+        lambda: nn.RNNBase("RNN_TANH", 3, 2)._run(f32(4, 3), (("hx", None),)),
+        lucid.UnsupportedError,
+        "RNNBase: one direction is not defined; use RNN, LSTM or GRU",
+    ),
+    ErrorCase(
+        "LSTM: packed",
+        lambda: nn.LSTM(3, 2)([f32(4, 3)]),
+        lucid.ArgumentTypeError,
+        "LSTM: input must be a Tensor: got list; make one with lucid.tensor",
+    ),
+    ErrorCase(
+        "LSTM: axes",
+        lambda: nn.LSTM(3, 2)(f32(3)),
+        lucid.ShapeError,
+        "LSTM: input must have 2 or 3 axes: got shape (3,)",
+    ),
+    ErrorCase(
+        "LSTM: features",
+        lambda: nn.LSTM(3, 2)(f32(4, 1, 2)),
+        lucid.ShapeError,
+        "LSTM: the last axis of input must have size 3: got shape (4, 1, 2)",
+    ),
+    ErrorCase(
+        "GRU: state",
+        lambda: nn.GRU(3, 2, 2)(f32(4, 5, 3), f32(1, 5, 2)),
+        lucid.ShapeError,
+        "GRU: hx does not fit the input: got shape (1, 5, 2); it must be (2, 5, 2)",
+    ),
+    ErrorCase(
+        "LSTM: pair",
+        lambda: nn.LSTM(3, 2)(f32(4, 5, 3), f32(1, 5, 2)),
+        lucid.ArgumentTypeError,
+        "LSTM: hx must be a pair of tensors (h, c): got Tensor of 1",
+    ),
+    ErrorCase(
+        "LSTM: one state",
+        lambda: nn.LSTM(3, 2)(f32(4, 5, 3), (f32(1, 5, 2), None)),
+        lucid.ArgumentTypeError,
+        "LSTM: c_0 must be a Tensor: got NoneType; make one with lucid.tensor",
+    ),
+    ErrorCase(
+        "GRUCell: axes",
+        lambda: nn.GRUCell(3, 2)(f32(4, 5, 3)),
+        lucid.ShapeError,
+        "GRUCell: input must have 1 or 2 axes: got shape (4, 5, 3)",
+    ),
+    ErrorCase(
+        "RNNCell: features",
+        lambda: nn.RNNCell(3, 2)(f32(4, 2)),
+        lucid.ShapeError,
+        "RNNCell: the last axis of input must have size 3: got shape (4, 2)",
+    ),
+    ErrorCase(
+        "LSTMCell: state",
+        lambda: nn.LSTMCell(3, 2)(f32(4, 3), (f32(4, 2), f32(3, 2))),
+        lucid.ShapeError,
+        "LSTMCell: c_0 does not fit the input: got shape (3, 2); it must be (4, 2)",
+    ),
+    ErrorCase(
+        "pack_padded_sequence",
+        lambda: nn.utils.rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2]),
+        lucid.UnsupportedError,
+        "pack_padded_sequence: packed sequences are not supported; run the padded input and take "
+        "output[lengths - 1, arange(N)]",
+    ),
+]
