@@ -296,6 +296,27 @@ std::vector<Row> network_rows() {
   };
 }
 
+// 3 steps of 2 sequences, 2 units.
+std::vector<Row> recurrent_rows() {
+  const auto sequence = [](int64_t blocks) { return f32({3, 2, 2 * blocks}); };
+  const auto state = f32({2, 2});
+  return {
+      {"lstm_layer", {sequence(4), state, state, f32({8, 2})}, {false}},
+      {"lstm_layer", {sequence(4), state, state, f32({8, 2})}, {true}},
+      {"lstm_layer_grad",
+       {sequence(4), sequence(1), state, f32({8, 2}), sequence(1), state, state, sequence(4),
+        sequence(1)},
+       {false}},
+      {"gru_layer", {sequence(3), state, f32({6, 2}), f32({6})}, {false}},
+      {"gru_layer_grad",
+       {sequence(4), sequence(1), state, f32({6, 2}), sequence(1), state, sequence(4)},
+       {true}},
+      {"rnn_layer", {sequence(1), state, f32({2, 2})}, {false, true}},
+      {"rnn_layer", {sequence(1), state, f32({2, 2})}, {true, false}},
+      {"rnn_layer_grad", {sequence(1), f32({2, 2}), sequence(1), state}, {false, false}},
+  };
+}
+
 std::vector<Row> random_rows() {
   return {
       {"uniform", {state()}, {Ints{3, 11}, DType::kFloat32, int64_t{5}}},
@@ -311,7 +332,7 @@ std::vector<Row> random_rows() {
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
   for (const auto part : {unary_rows, binary_rows, shape_rows, index_rows, reduction_rows,
-                          product_rows, pooling_rows, network_rows, random_rows}) {
+                          product_rows, pooling_rows, network_rows, recurrent_rows, random_rows}) {
     for (Row& row : part()) rows.push_back(std::move(row));
   }
   return rows;
