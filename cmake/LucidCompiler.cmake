@@ -29,7 +29,8 @@ target_compile_options(
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms inside std::string (GCC bug 105651) and std::variant (GCC bug 80635) at -O3;
   # to go with GCC 12.
-  target_compile_options(lucid_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
+  target_compile_options(
+    lucid_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
 endif()
 if(LUCID_WERROR)
   target_compile_options(lucid_flags INTERFACE -Werror)

@@ -20,6 +20,19 @@ function(lucid_add_isa_sources target)
   endforeach()
 endfunction()
 
+# Compiles and links Objective-C++ against Apple's frameworks or their test double.
+function(lucid_link_metal target scope)
+  if(LUCID_METAL STREQUAL host)
+    target_link_libraries(${target} ${scope} metalhost_flags $<TARGET_OBJECTS:metalhost>)
+    target_compile_definitions(${target} ${scope} LUCID_METAL_HOST=1)
+    return()
+  endif()
+  target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:OBJCXX>:-fno-objc-arc>)
+  target_link_libraries(
+    ${target} ${scope} "-framework Foundation" "-framework Metal"
+    "-framework MetalPerformanceShaders" "-framework MetalPerformanceShadersGraph")
+endfunction()
+
 # Adds library lucid_<layer>, linked to the layer before it. A folder without sources gives a
 # library without code.
 function(lucid_add_layer layer)
@@ -59,11 +72,7 @@ function(lucid_add_layer layer)
     endif()
     if(LUCID_HAS_METAL)
       target_compile_definitions(lucid_${layer} ${scope} LUCID_HAS_METAL=1)
-      target_compile_options(lucid_${layer} ${scope}
-                             $<$<COMPILE_LANGUAGE:OBJCXX>:-fno-objc-arc>)
-      target_link_libraries(
-        lucid_${layer} ${scope} "-framework Foundation" "-framework Metal"
-        "-framework MetalPerformanceShaders" "-framework MetalPerformanceShadersGraph")
+      lucid_link_metal(lucid_${layer} ${scope})
     endif()
   endif()
   set_property(GLOBAL PROPERTY LUCID_LAYERS lucid_${layer})

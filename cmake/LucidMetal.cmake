@@ -1,13 +1,22 @@
-# Decides whether csrc/backends/metal is built (LUCID_HAS_METAL).
+# Decides whether csrc/backends/metal is built (LUCID_HAS_METAL), and against what: Apple's frameworks
+# or, with LUCID_METAL=host, the test double in tests/metalhost (never for a release).
 
 set(LUCID_HAS_METAL OFF)
 if(LUCID_METAL STREQUAL host)
-  message(FATAL_ERROR "LUCID_METAL=host: the test double of Metal is not part of this version; "
-                      "use ON (macOS) or OFF")
+  if(APPLE)
+    message(FATAL_ERROR "LUCID_METAL=host is for systems without Metal; use ON")
+  endif()
+  if(NOT LUCID_TESTS)
+    message(FATAL_ERROR "LUCID_METAL=host is for tests only; add LUCID_TESTS=ON")
+  endif()
+  set(LUCID_HAS_METAL ON)
+  # Objective-C++ is clang's; the C++ compiler may stay another.
+  find_program(LUCID_OBJCXX NAMES clang++-16 clang++-19 clang++-18 clang++-17 clang++ REQUIRED)
+  if(NOT CMAKE_OBJCXX_COMPILER)
+    set(CMAKE_OBJCXX_COMPILER ${LUCID_OBJCXX})
+  endif()
 elseif(LUCID_METAL STREQUAL AUTO)
-  # The folder may not be there yet.
-  file(GLOB metal_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/backends/metal/*.mm)
-  if(APPLE AND metal_sources)
+  if(APPLE)
     set(LUCID_HAS_METAL ON)
   endif()
 elseif(LUCID_METAL)
@@ -20,5 +29,12 @@ if(LUCID_HAS_METAL)
   enable_language(OBJCXX)
   set(CMAKE_OBJCXX_STANDARD 20)
   set(CMAKE_OBJCXX_STANDARD_REQUIRED ON)
+  set(CMAKE_OBJCXX_VISIBILITY_PRESET hidden)
+  if(LUCID_CCACHE AND NOT CMAKE_OBJCXX_COMPILER_LAUNCHER)
+    set(CMAKE_OBJCXX_COMPILER_LAUNCHER ${LUCID_CCACHE})
+  endif()
 endif()
-message(STATUS "Metal: ${LUCID_HAS_METAL}")
+if(LUCID_METAL STREQUAL host)
+  add_subdirectory(tests/metalhost EXCLUDE_FROM_ALL)
+endif()
+message(STATUS "Metal: ${LUCID_HAS_METAL} (${LUCID_METAL})")

@@ -1,6 +1,11 @@
-# C++ tests: each tests/cpp/*.cpp is one executable; every header must compile alone.
+# C++ tests: each tests/cpp/*.cpp is one executable, and where metal is built each
+# tests/cpp/metal/*.cpp; every header must compile alone.
 
 file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cpp)
+if(LUCID_HAS_METAL)
+  file(GLOB metal_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/metal/*.cpp)
+  list(APPEND test_sources ${metal_test_sources})
+endif()
 foreach(source IN LISTS test_sources)
   cmake_path(GET source STEM name)
   add_executable(${name} ${source})

@@ -91,6 +91,64 @@ prepare_compiler() {
   export CXX="$found"
 }
 
+# Prints a clang++ that builds Objective-C++ as it is written here, if there is one.
+find_objcxx() {
+  local name version
+  for name in clang++-16 clang++-19 clang++-18 clang++-17 clang++; do
+    version="$("$name" -dumpversion 2>/dev/null)" || continue
+    if [ "${version%%.*}" -ge 16 ] 2>/dev/null; then
+      printf '%s\n' "$name"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# True if the test double of Metal can be built: clang, GNUstep, and GCC's Objective-C library.
+has_metal_host() {
+  find_objcxx >/dev/null && [ -f /usr/include/GNUstep/Foundation/Foundation.h ] &&
+    [ -f "$(gcc -print-file-name=libobjc.so 2>/dev/null)" ] &&
+    [ -f "$(gcc -print-file-name=include 2>/dev/null)/objc/objc.h" ]
+}
+
+# Sets METAL to what CMake's LUCID_METAL is to be for the tests: AUTO on a Mac, on Linux the test
+# double, or OFF where its packages cannot be had.
+prepare_metal() {
+  local name packages=libgnustep-base-dev
+  METAL=AUTO
+  if [ "$(uname -s)" != Linux ]; then
+    return
+  fi
+  METAL=host
+  if has_metal_host; then
+    return
+  fi
+  METAL=OFF
+  if command -v apt-get >/dev/null; then
+    as_root apt-get update -qq
+    for name in clang-16 clang-19 clang-18 clang-17; do
+      if find_objcxx >/dev/null; then
+        break
+      elif apt-cache show "$name" >/dev/null 2>&1; then
+        packages="$packages $name"
+        break
+      fi
+    done
+    # GCC's own library, of the version of the gcc that is asked for its place.
+    packages="$packages gcc libobjc-$(gcc -dumpversion 2>/dev/null | cut -d. -f1)-dev"
+    say "installing $packages"
+    # shellcheck disable=SC2086  # the names are words
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends \
+      $packages >/dev/null
+  fi
+  if has_metal_host; then
+    METAL=host
+  else
+    say "the tests of metal are left out: they need clang 16, GNUstep and libobjc;" \
+      "as root, run: apt-get install $packages"
+  fi
+}
+
 # True if the interpreter is of a supported version, makes environments and has its headers.
 is_good_python() {
   command -v "$1" >/dev/null || return 1

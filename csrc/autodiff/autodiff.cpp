@@ -25,20 +25,6 @@ bool reads_any(const Node& node, const std::vector<bool>& active) {
   return false;
 }
 
-// Values through which a root's gradient can reach a target.
-std::vector<bool> active_values(const Graph& graph, std::span<const ValueId> targets) {
-  std::vector<bool> active(graph.num_values(), false);
-  for (const ValueId target : targets) active[index(target)] = true;
-  for (const Node& node : graph.nodes()) {
-    if (node.stop_gradient || !reads_any(node, active)) continue;
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const bool floating = is_floating(graph.type(node.outputs[i]).dtype);
-      if (floating && is_differentiable_output(node, i)) active[index(node.outputs[i])] = true;
-    }
-  }
-  return active;
-}
-
 class Differentiator {
  public:
   Differentiator(Graph& graph, std::span<const ValueId> targets, ops::GradientRules* rules)
@@ -159,6 +145,19 @@ Grads vjp_by_decomposition(ops::Builder& builder, const Node& node, const Grads&
 }
 
 }  // namespace
+
+std::vector<bool> active_values(const Graph& graph, std::span<const ValueId> targets) {
+  std::vector<bool> active(graph.num_values(), false);
+  for (const ValueId target : targets) active[index(target)] = true;
+  for (const Node& node : graph.nodes()) {
+    if (node.stop_gradient || !reads_any(node, active)) continue;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const bool floating = is_floating(graph.type(node.outputs[i]).dtype);
+      if (floating && is_differentiable_output(node, i)) active[index(node.outputs[i])] = true;
+    }
+  }
+  return active;
+}
 
 Grads apply_vjp(ops::Builder& builder, const Node& node, const Grads& grads,
                 const std::vector<bool>& wanted) {

@@ -16,6 +16,9 @@ namespace lucid::autodiff {
 ir::Grads apply_vjp(ops::Builder& builder, const ir::Node& node, const ir::Grads& grads,
                     const std::vector<bool>& wanted);
 
+/// By value: can a root's gradient reach a target through it?
+std::vector<bool> active_values(const ir::Graph& graph, std::span<const ir::ValueId> targets);
+
 /// Appends to `graph` the gradients of sum(roots[i] * seeds[i]) with respect to `targets`;
 /// absent where no root depends on the target. Contributions to one value are added left to
 /// right in the reverse order in which their consumers were made. `origins`, if given, gets for

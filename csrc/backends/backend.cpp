@@ -3,6 +3,9 @@
 #include "backends/cpu/cpu_backend.h"
 #include "planner/plan.h"
 #include "support/errors.h"
+#if defined(LUCID_HAS_METAL)
+#include "backends/metal/metal_backend.h"
+#endif
 
 namespace lucid::backends {
 
@@ -10,11 +13,24 @@ int64_t Backend::arena_bytes(const ir::Graph& graph, std::span<const int64_t> sc
   return planner::plan(graph, scratch_sizes).arena_bytes;
 }
 
+bool is_available(Device device) {
+#if defined(LUCID_HAS_METAL)
+  if (device == Device::kMetal) return metal::is_available();
+#endif
+  return device == Device::kCpu;
+}
+
 Backend& backend_for(Device device) {
   if (device == Device::kCpu) return cpu::backend();
+#if defined(LUCID_HAS_METAL)
+  if (metal::is_available()) return metal::backend();
+  constexpr const char* kWhere = "on this machine";
+#else
+  constexpr const char* kWhere = "in this build";
+#endif
   throw Error(ErrorKind::kDeviceUnavailable,
-              "device metal: not available in this build; needs macOS 14 or later on an Apple GPU; "
-              "available: cpu");
+              std::string("device metal: not available ") + kWhere +
+                  "; needs macOS 14 or later on an Apple GPU; available: cpu");
 }
 
 }  // namespace lucid::backends

@@ -9,6 +9,8 @@
 
 #include "backends/buffer.h"
 #include "ir/graph.h"
+#include "ops/cost.h"
+#include "planner/plan.h"
 
 namespace lucid::backends {
 
@@ -17,6 +19,15 @@ struct MemoryReport {
   int64_t inputs = 0;
   int64_t outputs = 0;
   int64_t arena_peak = 0;
+};
+
+/// One kernel of an executable: what it computes, its cost, and how long its last run took.
+struct KernelTime {
+  std::string label;  ///< the operation, or those of a fused kernel
+  std::string types;  ///< of what it returns
+  ir::LocationRef location;
+  ops::Cost cost;
+  double seconds = 0;
 };
 
 /// A compiled graph. run() may be called from several threads.
@@ -31,8 +42,16 @@ class Executable {
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
 
-  /// As run, but may write outputs into the buffers of those inputs whose flag is set: nobody
-  /// else reads them. They were named in the hints. Such an output is the input's buffer.
+  /// Runs once and times each kernel, in the order in which they run; nothing where the backend
+  /// cannot tell.
+  virtual std::vector<KernelTime> profile(std::span<const BufferRef> inputs,
+                                          std::vector<BufferRef>& outputs) const {
+    outputs = run(inputs, nullptr);
+    return {};
+  }
+
+  /// As run, but may write the outputs that were paired in the hints into the buffers of inputs
+  /// whose flag is set: nobody else reads them. Such an output is the input's buffer.
   virtual std::vector<BufferRef> run_giving(std::span<const BufferRef> inputs,
                                             const std::vector<bool>& given) const {
     (void)given;
@@ -44,7 +63,8 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 
 /// What helps to compile a graph well.
 struct CompileHints {
-  std::vector<uint32_t> given;  ///< inputs that run_giving may be given
+  /// Outputs that run_giving may write into the buffer of an input.
+  std::vector<planner::Given> given;
 };
 
 class Backend {
@@ -66,14 +86,26 @@ class Backend {
   virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
+
+  virtual std::string device_name() const = 0;
+  /// Waits for all work given to the device. Throws the first error that no reader has met yet.
+  virtual void synchronize() {}
+  /// Bytes that tensors hold, their high-water mark, and a new start of that mark.
+  virtual int64_t allocated_bytes() = 0;
+  virtual int64_t peak_allocated_bytes() = 0;
+  virtual void reset_peak() = 0;
+  /// Gives pooled memory back to the system.
+  virtual void empty_cache() = 0;
 };
 
+/// True if the device exists here.
+bool is_available(Device device);
 /// The backend of the device. Throws DeviceUnavailableError that says what is needed.
 Backend& backend_for(Device device);
 
 /// Number of buffers that the backends have handed out since the process began.
 int64_t num_allocations();
-/// Bytes handed out now, and their high-water mark.
+/// Bytes of the cpu handed out now, and their high-water mark.
 int64_t allocated_bytes();
 int64_t peak_allocated_bytes();
 /// High-water mark of the arenas of running executables, and of buffers and arenas together.

@@ -6,6 +6,7 @@
 
 #include "backends/backend.h"
 #include "bindings/convert.h"
+#include "bindings/diagnosis.h"
 #include "compile/entry.h"
 #include "compile/function.h"
 #include "compile/pipeline.h"
@@ -27,8 +28,12 @@ using compile::StepEntry;
 /// A recorder that Python holds, until it is finished or cancelled.
 class PyRecorder {
  public:
-  explicit PyRecorder(std::string what)
-      : recorder_(std::make_unique<runtime::Recorder>(std::move(what))) {}
+  /// With `keeps` it notes what the code can go on after, and what it recorded can be had from
+  /// kept() however it ended.
+  PyRecorder(std::string what, bool keeps)
+      : recorder_(std::make_unique<runtime::Recorder>(std::move(what))), keeps_(keeps) {
+    if (keeps) recorder_->note_refusals();
+  }
 
   TensorRef argument(const TensorRef& source, std::optional<int64_t> size) {
     return live().argument(source, size);
@@ -42,11 +47,19 @@ class PyRecorder {
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
+    if (keeps_) kept_ = trace;
+    is_whole_ = true;
     return trace;
   }
+  /// True once it was finished with results.
+  bool is_whole() const { return is_whole_; }
+  const runtime::Trace& kept() const { return kept_; }
   void pause() { live().pause(); }
   void resume() { live().resume(); }
-  void cancel() { recorder_.reset(); }
+  void cancel() {
+    if (keeps_ && recorder_ != nullptr) kept_ = recorder_->abandon();
+    recorder_.reset();
+  }
 
  private:
   runtime::Recorder& live() {
@@ -54,6 +67,9 @@ class PyRecorder {
     throw Error(ErrorKind::kInternal, "the recorder has ended");
   }
   std::unique_ptr<runtime::Recorder> recorder_;
+  bool keeps_;
+  bool is_whole_ = false;
+  runtime::Trace kept_;
 };
 
 /// A finished trace, used up by compiling.
@@ -203,6 +219,30 @@ py::object recomputation_dict(const StepEntry& entry) {
   return result;
 }
 
+py::list profile_list(StepEntry& entry, const py::sequence& arguments,
+                      const std::vector<double>& scalars) {
+  const std::vector<TensorRef> inputs = tensors(arguments);
+  std::vector<backends::KernelTime> times;
+  {
+    const py::gil_scoped_release release;
+    times = entry.profile(inputs, scalars);
+  }
+  py::list rows;
+  for (const backends::KernelTime& time : times) {
+    py::dict row;
+    row["label"] = time.label;
+    row["types"] = time.types;
+    row["at"] = time.location == nullptr
+                    ? std::string()
+                    : time.location->file + ":" + std::to_string(time.location->line);
+    row["flops"] = time.cost.flops;
+    row["bytes"] = time.cost.bytes;
+    row["seconds"] = time.seconds;
+    rows.append(row);
+  }
+  return rows;
+}
+
 py::dict timing_dict(const StepEntry& entry) {
   const compile::ProgramTiming timing = entry.program()->timing();
   py::dict result;
@@ -263,7 +303,13 @@ void bind_compile(py::module_& m) {
       .def("save", &saved_dict)
       .def_static("restore", &restored);
   py::class_<PyRecorder>(m, "Recorder")
-      .def(py::init<std::string>(), py::arg("what") = "make_step")
+      .def(py::init<std::string, bool>(), py::arg("what") = "make_step", py::arg("keeps") = false)
+      .def(
+          "diagnose",
+          [](const PyRecorder& self, bool is_step, const std::optional<std::string>& device) {
+            return diagnosis_dict(self.kept(), self.is_whole(), is_step, device);
+          },
+          py::arg("is_step"), py::arg("device"))
       .def(
           "argument",
           [](PyRecorder& self, const TensorRef& source, std::optional<int64_t> size) {
@@ -316,6 +362,8 @@ void bind_compile(py::module_& m) {
       .def("memory", &memory_dict)
       .def("timing", &timing_dict)
       .def("recomputation", &recomputation_dict)
+      .def("profile", &profile_list, py::arg("arguments"),
+           py::arg("scalars") = std::vector<double>())
       .def_property_readonly("has_effects",
                              [](const StepEntry& self) { return self.program()->has_effects(); })
       .def("graph_text", [](const StepEntry& self) { return self.program()->graph_text(); })

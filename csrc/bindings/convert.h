@@ -24,6 +24,8 @@ void bind_emit(py::module_& m);
 void bind_autograd(py::module_& m);
 void bind_compile(py::module_& m);
 void bind_custom(py::module_& m);
+void bind_watch(py::module_& m);
+void bind_devices(py::module_& m);
 
 /// Sets the Python exception that stands for the exception being handled. Call in a catch block.
 void set_python_error();

@@ -60,4 +60,6 @@ PYBIND11_MODULE(_C, m) {
   bindings::bind_autograd(m);
   bindings::bind_compile(m);
   bindings::bind_custom(m);
+  bindings::bind_watch(m);
+  bindings::bind_devices(m);
 }

@@ -87,11 +87,16 @@ py::array to_numpy(const runtime::Tensor& tensor, const char* asked) {
   }
   const auto sizes = value.type.shape.sizes();
   const std::vector<py::ssize_t> shape(sizes.begin(), sizes.end());
+  void* data = nullptr;
+  {
+    const runtime::HostPause pause(value.device != Device::kCpu);  // it waits for the device
+    data = value.buffer->data();
+  }
   auto held = std::make_unique<backends::BufferRef>(value.buffer);
   const py::capsule owner(held.release(), [](void* p) {
     const std::unique_ptr<backends::BufferRef> dropped(static_cast<backends::BufferRef*>(p));
   });
-  py::array array(numpy_dtype(value.type.dtype), shape, value.buffer->data(), owner);
+  py::array array(numpy_dtype(value.type.dtype), shape, data, owner);
   array.attr("setflags")(py::arg("write") = false);
   return array;
 }

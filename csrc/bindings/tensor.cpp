@@ -54,6 +54,29 @@ void follow_hooks(PyHeapTypeObject* type) {
   type->ht_type.tp_clear = clear;
 }
 
+// What this thread's sizes look like while a trace is made at a size that stands for all sizes.
+struct MarkedSizes {
+  PyObject* type = nullptr;  // a class of int, borrowed; null where sizes are plain
+  int64_t smallest = 0;
+};
+thread_local MarkedSizes marked_sizes;
+
+// A size; one that may follow from the marked size, as an object of the marking class.
+py::object size_object(int64_t size) {
+  py::int_ plain(size);
+  if (marked_sizes.type == nullptr || size < marked_sizes.smallest) return plain;
+  return py::handle(marked_sizes.type)(plain);
+}
+
+py::tuple shape_of(const Tensor& tensor) {
+  py::tuple result = shape_tuple(tensor.type().shape);
+  if (marked_sizes.type == nullptr) return result;
+  for (int axis = 0; axis < tensor.type().shape.rank(); ++axis) {
+    result[static_cast<size_t>(axis)] = size_object(tensor.type().shape[axis]);
+  }
+  return result;
+}
+
 std::vector<TensorRef> tensors_of(const py::object& object, const char* what) {
   std::vector<TensorRef> result;
   if (object.is_none()) return result;
@@ -74,7 +97,7 @@ void backward(const TensorRef& self, const py::object& gradient, const py::objec
 }
 
 void bind_properties(py::class_<Tensor, TensorRef>& cls) {
-  cls.def_property_readonly("shape", [](const Tensor& t) { return shape_tuple(t.type().shape); })
+  cls.def_property_readonly("shape", &shape_of)
       .def_property_readonly("dtype", [](const Tensor& t) { return dtype_object(t.type().dtype); })
       .def_property_readonly("device", [](const Tensor& t) { return device_object(t.device()); })
       .def_property_readonly("ndim", [](const Tensor& t) { return t.type().shape.rank(); })
@@ -84,6 +107,10 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
       .def_property_readonly(
           "_cell_id", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.cell().get()); })
       .def_property_readonly("_version", &Tensor::version)
+      .def_property_readonly("_num_hooks",
+                             [](const Tensor& t) -> size_t {
+                               return t.state_if_any() ? t.state_if_any()->hooks.size() : 0;
+                             })
       .def_property_readonly("_is_view", [](const Tensor& t) { return t.cell()->view != nullptr; })
       .def_property("requires_grad", &Tensor::requires_grad,
                     [](Tensor& t, bool on) {
@@ -103,8 +130,13 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
       });
 }
 
+// A compiled update does not call the hooks of a leaf: it must be asked again whether it fits.
+void note_hooks(const Tensor& tensor) {
+  if (tensor.is_leaf()) runtime::process_state().module_version.fetch_add(1);
+}
+
 void bind_methods(py::class_<Tensor, TensorRef>& cls) {
-  cls.def("numel", [](const Tensor& t) { return t.type().num_elements(); })
+  cls.def("numel", [](const Tensor& t) { return size_object(t.type().num_elements()); })
       .def("detach", &Tensor::detach)
       .def(
           "requires_grad_",
@@ -116,8 +148,15 @@ void bind_methods(py::class_<Tensor, TensorRef>& cls) {
           py::arg("requires_grad") = true)
       .def("retain_grad", &Tensor::retain_grad)
       .def("_register_hook",
-           [](Tensor& t, const py::object& hook) { return t.add_hook(PythonHook{guarded(hook)}); })
-      .def("_remove_hook", &Tensor::remove_hook)
+           [](Tensor& t, const py::object& hook) {
+             note_hooks(t);
+             return t.add_hook(PythonHook{guarded(hook)});
+           })
+      .def("_remove_hook",
+           [](Tensor& t, uint64_t id) {
+             note_hooks(t);
+             t.remove_hook(id);
+           })
       .def("assign_",
            [](TensorRef self, const py::object& value) {
              const TensorRef source = require_tensor(value, "assign_: the value");
@@ -164,6 +203,14 @@ void bind_tensor(py::module_& m) {
           "A leaf that shares the cell of ``data``.");
   bind_properties(cls);
   bind_methods(cls);
+  m.def(
+      "mark_sizes",
+      [](const py::object& type, int64_t smallest) {
+        marked_sizes = {type.is_none() ? nullptr : type.ptr(), smallest};
+      },
+      py::arg("type"), py::arg("smallest") = 0,
+      "Give this thread's sizes from ``smallest`` on as objects of ``type``, which must stay "
+      "alive; None ends it.");
 }
 
 }  // namespace lucid::bindings

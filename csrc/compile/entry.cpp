@@ -78,6 +78,22 @@ void StepEntry::probe(std::span<const TensorRef> arguments) {
   program_->probe({.arguments = arguments, .captures = *bound});
 }
 
+std::vector<backends::KernelTime> StepEntry::profile(std::span<const TensorRef> arguments,
+                                                     std::span<const double> scalars) {
+  if (!accepts(arguments)) {
+    throw Error(ErrorKind::kUser,
+                "profile: the arguments are not those of this signature; call the step with them "
+                "first, in the same modes");
+  }
+  if (program_->has_effects()) {
+    throw Error(ErrorKind::kUser,
+                "profile: the step has an impure custom operation, which would run once more; "
+                "profile it without");
+  }
+  const auto bound = captures();
+  return program_->profile({.arguments = arguments, .captures = *bound, .scalars = scalars});
+}
+
 std::shared_ptr<const std::vector<TensorRef>> StepEntry::captures() const {
   const std::scoped_lock lock(mutex_);
   return captures_;

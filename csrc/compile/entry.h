@@ -43,6 +43,10 @@ class StepEntry {
   /// Runs once without any effect. The arguments must fit.
   void probe(std::span<const TensorRef> arguments);
 
+  /// As probe; the time of every kernel.
+  std::vector<backends::KernelTime> profile(std::span<const TensorRef> arguments,
+                                            std::span<const double> scalars);
+
   /// True if the arguments and modes fit, whatever the modules' version.
   bool accepts(std::span<const TensorRef> arguments) const;
 

@@ -1,11 +1,14 @@
 #include "compile/function.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "autodiff/autodiff.h"
+#include "ops/host_functions.h"
 #include "passes/split.h"
 #include "runtime/process.h"
 #include "support/errors.h"
@@ -100,7 +103,6 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
     }
   }
   made->describe(trace);
-  if (!found) made->note_given(finals);
   made->compile_forward(finals, kept);
   if (found) {
     const BackwardRef backward = made->compile_backward(*found);
@@ -111,25 +113,57 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   return made;
 }
 
-// Without a backward nobody but the cells that are written reads their old values after a run.
+/// The buffers that one run overwrites, marked while it does.
+class CompiledFunction::Change {
+ public:
+  Change(const Table& table, const std::vector<planner::Given>& pairs)
+      : is_given_(table.size(), false) {
+    for (const planner::Given& pair : pairs) {
+      const BufferRef& buffer = table[pair.input];
+      if (buffer.use_count() != kCellAndTable || buffer->is_borrowed()) continue;
+      is_given_[pair.input] = true;
+      buffers_.push_back(buffer.get());
+    }
+    // What former holders read is read before the run writes.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    for (backends::Buffer* buffer : buffers_) buffer->begin_change();
+  }
+  Change(Change&& other) noexcept
+      : is_given_(std::move(other.is_given_)), buffers_(std::exchange(other.buffers_, {})) {}
+  ~Change() {
+    for (backends::Buffer* buffer : buffers_) buffer->end_change();
+  }
+
+  const std::vector<bool>& is_given() const { return is_given_; }
+
+ private:
+  static constexpr int64_t kCellAndTable = 2;
+
+  std::vector<bool> is_given_;              // by input of the graph
+  std::vector<backends::Buffer*> buffers_;  // the table owns them
+};
+
+// Without a backward nobody but a cell that is written reads its old value after a run. It goes to
+// the cell's own new value, so that a cell holds one of the two at any time. Who reads the cell
+// meanwhile waits and may hold the host's lock: a run that needs that lock gets nothing.
 void CompiledFunction::note_given(const std::vector<ir::ValueId>& finals) {
-  for (const int input : written_inputs()) {
-    if (input < 0) continue;
-    const ir::ValueId value = graph_.inputs()[static_cast<size_t>(input)].value;
-    const bool is_returned = std::ranges::find(finals, value) != finals.end();
-    if (!is_returned) options_.given.push_back(static_cast<uint32_t>(input));
+  const auto calls_host = [](const ir::Node& node) { return ops::calls_host(*node.op); };
+  if (std::ranges::any_of(graph_.nodes(), calls_host)) return;
+  const std::vector<int> inputs = written_inputs();
+  const auto num_inputs = static_cast<uint32_t>(graph_.inputs().size());
+  const std::set<ir::ValueId> returned(finals.begin(), finals.end());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0 || write_slots_[i] < num_inputs) continue;
+    const auto input = static_cast<uint32_t>(inputs[i]);
+    if (returned.contains(graph_.inputs()[input].value)) continue;
+    options_.given.push_back({write_slots_[i] - num_inputs, input});
   }
 }
 
-// An input may be overwritten if its cell and the table of this run are all that hold it.
-std::vector<bool> CompiledFunction::given_now(const Table& table) const {
-  constexpr int64_t kCellAndTable = 2;
-  std::vector<bool> given(table.size(), false);
-  for (const uint32_t input : options_.given) {
-    const BufferRef& buffer = table[input];
-    given[input] = buffer.use_count() == kCellAndTable && !buffer->is_borrowed();
-  }
-  return given;
+// Under the lock of gather: two runs at once never both take a cell for theirs.
+CompiledFunction::Change CompiledFunction::begin_change(const Table& table) const {
+  const CellLock lock(mutex_);
+  return Change(table, options_.given);
 }
 
 void CompiledFunction::find_roots(const runtime::Trace& trace) {
@@ -185,6 +219,7 @@ void CompiledFunction::compile_forward(const std::vector<ir::ValueId>& finals,
     (i < num_results ? result_slots_ : write_slots_).push_back(add(finals[i], false));
   }
   for (const ir::ValueId value : kept) add(value, true);
+  if (roots_.empty()) note_given(finals);
   ir::Graph forward = graph_;
   forward.set_outputs(std::move(outputs));
   ir::verify(forward, "trace");
@@ -266,9 +301,10 @@ std::vector<TensorRef> CompiledFunction::run(const Call& call) {
     table = gather(call, drawn);
     edges = target_edges(call);
     std::vector<BufferRef> outputs;
-    const std::vector<bool> given = given_now(table);
+    Change begun = begin_change(table);
     timed([&] {
-      outputs = forward_->executable->run_giving(table, given);
+      const Change change = std::move(begun);  // ends here, before the host is held again
+      outputs = forward_->executable->run_giving(table, change.is_given());
       runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
     });
     for (BufferRef& output : outputs) table.push_back(std::move(output));
@@ -334,6 +370,21 @@ void CompiledFunction::probe(const Call& call) {
     throw;
   }
   take_back(drawn);
+}
+
+std::vector<backends::KernelTime> CompiledFunction::profile(const Call& call) {
+  Drawn drawn;
+  std::vector<backends::KernelTime> times;
+  try {
+    const Table table = gather(call, drawn);
+    std::vector<BufferRef> outputs;
+    timed([&] { times = forward_->executable->profile(table, outputs); });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
+  return times;
 }
 
 void CompiledFunction::measure(const std::vector<ir::ValueId>& kept) {

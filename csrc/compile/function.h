@@ -24,6 +24,7 @@ class CompiledFunction final : public Program {
   std::vector<TensorRef> run(const Call& call) override;
   /// Runs the forward only.
   void probe(const Call& call) override;
+  std::vector<backends::KernelTime> profile(const Call& call) override;
 
   /// Buffers of one run by slot: the inputs of the graph, then what the forward returns.
   using Table = std::vector<backends::BufferRef>;
@@ -55,8 +56,9 @@ class CompiledFunction final : public Program {
   struct Differentiated;
 
   CompiledFunction(Device device, const Options& options) : Program(device), options_(options) {}
+  class Change;
   void note_given(const std::vector<ir::ValueId>& finals);
-  std::vector<bool> given_now(const Table& table) const;
+  Change begin_change(const Table& table) const;
   void find_roots(const runtime::Trace& trace);
   Differentiated differentiate(const Mask& mask) const;
   void compile_forward(const std::vector<ir::ValueId>& finals,

@@ -120,6 +120,13 @@ void Pieces::measure(const ir::Graph& graph, int num_segments) {
   }
 }
 
+std::vector<backends::BufferRef> Pieces::gathered(const Member& member, const Table& table) const {
+  std::vector<backends::BufferRef> inputs;
+  inputs.reserve(member.inputs.size());
+  for (const uint32_t slot : member.inputs) inputs.push_back(table[slot]);
+  return inputs;
+}
+
 void Pieces::run(const Member& member, Table& table) const {
   if (member.is_empty) return;
   std::vector<backends::BufferRef> gathered;
@@ -150,6 +157,21 @@ void Pieces::run_backward(Table& table) const {
     run(pieces_[i], table);
     for (const uint32_t slot : pieces_[i].dead) table[slot].reset();
   }
+}
+
+std::vector<backends::KernelTime> Pieces::profile(Table& table) const {
+  table.resize(slot_bytes_.size());
+  std::vector<backends::KernelTime> times;
+  for (const Member& member : pieces_) {
+    if (member.is_empty) continue;
+    const std::vector<backends::BufferRef> inputs = gathered(member, table);
+    std::vector<backends::BufferRef> outputs;
+    for (auto& time : member.compiled->executable->profile(inputs, outputs)) {
+      times.push_back(std::move(time));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) table[member.outputs[i]] = std::move(outputs[i]);
+  }
+  return times;
 }
 
 size_t Pieces::num_nodes() const {

@@ -28,6 +28,8 @@ class Pieces {
   /// Runs the backward of the segments before the last. What only they pass to each other is
   /// dropped as soon as it was read.
   void run_backward(Table& table) const;
+  /// Runs all there is and times every kernel; empty where a backend cannot tell.
+  std::vector<backends::KernelTime> profile(Table& table) const;
   bool has_backward() const { return last_ + 1 < pieces_.size(); }
 
   /// Slot of the graph's output at that position.
@@ -63,6 +65,7 @@ class Pieces {
                   CompiledRef compiled);
   void find_dead();
   void measure(const ir::Graph& graph, int num_segments);
+  std::vector<backends::BufferRef> gathered(const Member& member, const Table& table) const;
   void run(const Member& member, Table& table) const;
 
   std::vector<Member> pieces_;

@@ -132,7 +132,9 @@ void compile_executable(Compiled& compiled, backends::Backend& backend, const Op
 CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options) {
   std::string key(name(device));
   if (options.memory_limit) key += "limit=" + std::to_string(*options.memory_limit) + ";";
-  for (const uint32_t input : options.given) key += "given=" + std::to_string(input) + ";";
+  for (const planner::Given& pair : options.given) {
+    key += "given=" + std::to_string(pair.input) + ">" + std::to_string(pair.output) + ";";
+  }
   key += ir::structure_key(graph);
   if (CompiledRef known = cache().find(key)) return known;
   Dumper dumper;

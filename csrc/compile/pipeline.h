@@ -14,8 +14,8 @@ namespace lucid::compile {
 struct Options {
   /// Bytes that the arena may take; values are recomputed to keep to it.
   std::optional<int64_t> memory_limit;
-  /// Inputs whose buffers a run may overwrite, if the caller gives them.
-  std::vector<uint32_t> given;
+  /// Outputs that a run may write into the buffer of an input, if the caller gives it.
+  std::vector<planner::Given> given;
 };
 
 /// A compiled graph and the text form of what was compiled.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/dispatch/dispatch.h"
@@ -47,29 +49,29 @@ void Program::describe_inputs(const runtime::Trace& trace) {
 
 void Program::describe_writes(runtime::Trace& trace) {
   writes_ = std::move(trace.writes);
+  std::unordered_map<const runtime::Cell*, int> capture_of;
+  for (size_t i = 0; i < trace.captures.size(); ++i) {
+    capture_of[trace.captures[i].tensor->cell().get()] = static_cast<int>(i);
+  }
   for (const runtime::StateWrite& write : writes_) {
     write_types_.push_back(trace.graph.type(write.value));
-    int place = -1;
-    for (size_t i = 0; i < trace.captures.size(); ++i) {
-      if (write.tensor != nullptr && trace.captures[i].tensor->cell() == write.tensor->cell()) {
-        place = static_cast<int>(i);
-      }
-    }
-    write_captures_.push_back(place);
+    const auto found =
+        write.tensor == nullptr ? capture_of.end() : capture_of.find(write.tensor->cell().get());
+    write_captures_.push_back(found == capture_of.end() ? -1 : found->second);
   }
 }
 
 std::vector<int> Program::written_inputs() const {
+  std::map<std::pair<Source, int>, int> input_of;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    input_of.emplace(std::pair(sources_[i].source, sources_[i].place), static_cast<int>(i));
+  }
   std::vector<int> result;
   for (size_t i = 0; i < writes_.size(); ++i) {
     const bool is_argument = writes_[i].argument >= 0;
     const int place = is_argument ? writes_[i].argument : write_captures_[i];
-    const auto source = std::ranges::find_if(sources_, [&](const InputSource& candidate) {
-      return candidate.source == (is_argument ? Source::kArgument : Source::kCapture) &&
-             candidate.place == place;
-    });
-    const bool is_read = place >= 0 && source != sources_.end();
-    result.push_back(is_read ? static_cast<int>(source - sources_.begin()) : -1);
+    const auto found = input_of.find({is_argument ? Source::kArgument : Source::kCapture, place});
+    result.push_back(found == input_of.end() ? -1 : found->second);
   }
   return result;
 }

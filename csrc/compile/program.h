@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "compile/memory_limit.h"
 #include "compile/report.h"
 #include "runtime/autograd/node.h"
@@ -40,6 +41,9 @@ class Program : public std::enable_shared_from_this<Program> {
   virtual std::vector<TensorRef> run(const Call& call) = 0;
   /// Runs all there is and forgets the results: nothing is written and no generator moves.
   virtual void probe(const Call& call) = 0;
+
+  /// As probe, timing every kernel; empty where the device cannot tell.
+  virtual std::vector<backends::KernelTime> profile(const Call& call) = 0;
 
   /// The compiled graphs as text, in the order in which they run.
   virtual std::string graph_text() const = 0;

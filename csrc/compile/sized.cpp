@@ -1,7 +1,9 @@
 #include "compile/sized.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "support/errors.h"
@@ -42,12 +44,21 @@ bool same_writes(const std::vector<runtime::StateWrite>& lhs,
   });
 }
 
-std::string label(const ir::Node& node, const std::string& what) {
+// A real attribute that is a whole number, such as the count that a mean divides by.
+std::optional<int64_t> whole_number(const ir::AttrValue& attr) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: below it every whole number is a double
+  const auto* real = std::get_if<double>(&attr);
+  const bool is_whole = real != nullptr && std::abs(*real) < kExact && std::trunc(*real) == *real;
+  return is_whole ? std::optional(static_cast<int64_t>(*real)) : std::nullopt;
+}
+
+// The user's line comes last.
+[[noreturn]] void fail(const ir::Node& node, const std::string& what) {
   std::string text = std::string(node.op->name) + ": " + what;
   if (node.location != nullptr) {
     text += "\n  at " + node.location->file + ":" + std::to_string(node.location->line);
   }
-  return text;
+  fail(text);
 }
 
 }  // namespace
@@ -65,7 +76,7 @@ SizedTrace::SizedTrace(const runtime::Trace& trace, int64_t size, const runtime:
     const bool is_same = nodes[i].op == others[i].op && nodes[i].inputs == others[i].inputs &&
                          nodes[i].outputs == others[i].outputs &&
                          nodes[i].stop_gradient == others[i].stop_gradient;
-    if (!is_same) fail(label(nodes[i], "another operation or operand"));
+    if (!is_same) fail(nodes[i], "another operation or operand");
     compare_attrs(i, nodes[i], others[i]);
   }
   compare_values(other);
@@ -84,12 +95,14 @@ void SizedTrace::compare_values(const runtime::Trace& other) {
   }
 }
 
-SizedTrace::Affine SizedTrace::affine(int64_t value, int64_t other, const std::string& what) {
+SizedTrace::Affine SizedTrace::affine(int64_t value, int64_t other, size_t node, size_t attr) {
   const int64_t rise = other - value;
   const int64_t run = other_size_ - size_;
   if (rise % run != 0) {
-    fail(what + " is " + std::to_string(value) + " at " + std::to_string(size_) + ", " +
-         std::to_string(other) + " at " + std::to_string(other_size_));
+    fail(trace_.graph.nodes()[node], "attribute " + std::to_string(attr) + " is " +
+                                         std::to_string(value) + " at " + std::to_string(size_) +
+                                         ", " + std::to_string(other) + " at " +
+                                         std::to_string(other_size_));
   }
   const Affine found{rise / run, value - rise / run * size_};
   const bool is_small =
@@ -102,27 +115,34 @@ void SizedTrace::compare_attrs(size_t node, const ir::Node& mine, const ir::Node
   const int offset = mine.op->is(ir::kRandom) ? mine.op->attr_index("offset") : -1;
   for (size_t i = 0; i < mine.attrs.size(); ++i) {
     if (static_cast<int>(i) == offset) continue;  // follows from the sizes
-    const std::string what = label(mine, "attribute " + std::to_string(i));
-    compare_attr(node, i, mine.attrs[i], others.attrs[i], what);
+    compare_attr(node, i, mine.attrs[i], others.attrs[i]);
   }
 }
 
 void SizedTrace::compare_attr(size_t node, size_t attr, const ir::AttrValue& mine,
-                              const ir::AttrValue& others, const std::string& what) {
+                              const ir::AttrValue& others) {
   if (mine == others) return;
   const auto* number = std::get_if<int64_t>(&mine);
   const auto* other_number = std::get_if<int64_t>(&others);
   if (number != nullptr && other_number != nullptr) {
-    places_.push_back({node, attr, 0, affine(*number, *other_number, what)});
+    places_.push_back({node, attr, 0, affine(*number, *other_number, node, attr)});
+    return;
+  }
+  const std::optional<int64_t> whole = whole_number(mine);
+  const std::optional<int64_t> other_whole = whole_number(others);
+  if (whole && other_whole) {
+    places_.push_back({node, attr, 0, affine(*whole, *other_whole, node, attr)});
     return;
   }
   const auto* list = std::get_if<ir::Ints>(&mine);
   const auto* other_list = std::get_if<ir::Ints>(&others);
   const bool are_lists = list != nullptr && other_list != nullptr;
-  if (!are_lists || list->size() != other_list->size()) fail(what + " differs");
+  if (!are_lists || list->size() != other_list->size()) {
+    fail(trace_.graph.nodes()[node], "attribute " + std::to_string(attr) + " differs");
+  }
   for (size_t i = 0; i < list->size(); ++i) {
     if ((*list)[i] == (*other_list)[i]) continue;
-    places_.push_back({node, attr, i, affine((*list)[i], (*other_list)[i], what)});
+    places_.push_back({node, attr, i, affine((*list)[i], (*other_list)[i], node, attr)});
   }
 }
 
@@ -151,6 +171,8 @@ runtime::Trace SizedTrace::at(int64_t size) const {
       ir::AttrValue& attr = node.attrs[place->attr];
       if (auto* list = std::get_if<ir::Ints>(&attr)) {
         (*list)[place->element] = place->value.at(size);
+      } else if (std::holds_alternative<double>(attr)) {
+        attr = static_cast<double>(place->value.at(size));
       } else {
         attr = place->value.at(size);
       }

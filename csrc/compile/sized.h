@@ -35,18 +35,18 @@ class SizedTrace {
     int64_t offset = 0;
     int64_t at(int64_t size) const { return factor * size + offset; }
   };
-  /// An integer attribute of a node, or one element of a list of them.
+  /// An integer attribute of a node, one element of a list of them, or a whole real number.
   struct Place {
     size_t node;
     size_t attr;
     size_t element;
     Affine value;
   };
-  Affine affine(int64_t value, int64_t other, const std::string& what);
+  Affine affine(int64_t value, int64_t other, size_t node, size_t attr);
   void compare_values(const runtime::Trace& other);
   void compare_attrs(size_t node, const ir::Node& mine, const ir::Node& others);
   void compare_attr(size_t node, size_t attr, const ir::AttrValue& mine,
-                    const ir::AttrValue& others, const std::string& what);
+                    const ir::AttrValue& others);
 
   runtime::Trace trace_;
   int64_t size_;

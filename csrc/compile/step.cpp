@@ -247,12 +247,27 @@ void CompiledStep::probe(const Call& call) {
     timed([&] {
       pieces_->run_forward(table);
       pieces_->run_backward(table);
+      backends::backend_for(device_).synchronize();  // what is timed is the work
     });
   } catch (...) {
     take_back(drawn);
     throw;
   }
   take_back(drawn);
+}
+
+std::vector<backends::KernelTime> CompiledStep::profile(const Call& call) {
+  Drawn drawn;
+  std::vector<backends::KernelTime> times;
+  try {
+    Pieces::Table table = gather_with_seed(call, drawn);
+    timed([&] { times = pieces_->profile(table); });
+  } catch (...) {
+    take_back(drawn);
+    throw;
+  }
+  take_back(drawn);
+  return times;
 }
 
 }  // namespace lucid::compile

@@ -25,6 +25,7 @@ class CompiledStep final : public Program {
   /// of segments before the last runs in the loss's backward.
   std::vector<TensorRef> run(const Call& call) override;
   void probe(const Call& call) override;
+  std::vector<backends::KernelTime> profile(const Call& call) override;
 
   /// The gradients of an earlier run, whose table of values it was; with `seed`, those for
   /// another gradient of the loss: the last segment runs once more, and later runs start with it.

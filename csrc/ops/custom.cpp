@@ -1,5 +1,7 @@
 // Operations and gradient rules that users write in the language above. The nodes name a function
 // and carry its keyword arguments as text; HostFunctions calls it.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <string>
@@ -191,6 +193,12 @@ ir::Op custom_grad(std::string_view name, std::string_view doc, uint32_t traits)
 }
 
 }  // namespace
+
+bool calls_host(const ir::Op& op) {
+  constexpr std::array<std::string_view, 4> kNames = {"custom", "custom_impure", "custom_grad",
+                                                      "custom_impure_grad"};
+  return std::ranges::find(kNames, op.name) != kNames.end();
+}
 
 const HostFunctions* host_functions() { return the_host.load(std::memory_order_acquire); }
 

@@ -44,6 +44,9 @@ class HostFunctions {
   virtual void call(const HostCall& call) const = 0;
 };
 
+/// True if a node of the operation calls the host.
+bool calls_host(const ir::Op& op);
+
 /// The process's host; null until bindings set it.
 const HostFunctions* host_functions();
 void set_host_functions(const HostFunctions* host);

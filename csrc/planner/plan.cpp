@@ -98,7 +98,7 @@ class Planner {
         kinds_(graph.num_values()),
         blocks_of_(graph.num_values()) {}
 
-  Plan run(std::span<const uint32_t> given) {
+  Plan run(std::span<const Given> given) {
     find_roots();
     find_last_uses();
     claim_outputs();
@@ -211,48 +211,40 @@ class Planner {
     }
   }
 
-  // Pairs each output that some node writes with a given input that is dead by then, one that
-  // dies right there if there is one: its memory is in the cache.
-  void find_donations(std::span<const uint32_t> given) {
-    std::set<uint32_t> taken;
-    for (size_t i = 0; i < graph_.outputs().size() && !given.empty(); ++i) {
-      const ir::ValueId output = graph_.outputs()[i];
+  // Takes the pairs whose output some node writes, and whose input is dead by then.
+  void find_donations(std::span<const Given> given) {
+    if (given.empty()) return;
+    std::vector<bool> is_kept(graph_.num_values(), false);  // by root: read at the end
+    for (const Copy& copy : result_.copies) is_kept[root(copy.from)] = true;
+    std::vector<bool> is_written(graph_.outputs().size(), false);
+    for (const Given& pair : given) {
+      const ir::ValueId input = graph_.inputs()[pair.input].value;
+      const ir::ValueId output = graph_.outputs()[pair.output];
       const std::optional<Place>& kind = kinds_[root(output)];
       const int producer = graph_.producer(ir::ValueId{root(output)});
-      if (producer < 0 || !kind || kind->kind != PlaceKind::kOutput || kind->slot != i) continue;
+      const bool is_own = kind && kind->kind == PlaceKind::kOutput && kind->slot == pair.output;
+      if (producer < 0 || !is_own || is_written[pair.output] || is_kept[index(input)]) continue;
       const auto place = static_cast<size_t>(producer);
-      std::optional<uint32_t> chosen;
-      for (const uint32_t input : given) {
-        if (taken.contains(input) || !may_be_given(input, output, place)) continue;
-        if (!chosen || dies_at(input, place)) chosen = input;
-        if (dies_at(input, place)) break;
-      }
-      if (!chosen) continue;
-      taken.insert(*chosen);
-      result_.donations.push_back({static_cast<uint32_t>(i), *chosen, place});
+      if (!may_be_given(input, output, place)) continue;
+      is_written[pair.output] = true;
+      is_kept[index(input)] = true;
+      result_.donations.push_back({pair.output, pair.input, place});
     }
   }
 
-  bool dies_at(uint32_t input, size_t place) const {
-    const ir::ValueId value = graph_.inputs()[input].value;
-    return last_use_[index(value)] == static_cast<int>(place);
-  }
-
   // True if nobody reads the input once that node writes the output.
-  bool may_be_given(uint32_t input, ir::ValueId output, size_t place) const {
-    const ir::ValueId value = graph_.inputs()[input].value;
-    if (graph_.type(value).size_bytes() != graph_.type(output).size_bytes()) return false;
-    const auto is_copied = [&](const Copy& copy) { return root(copy.from) == index(value); };
-    if (std::ranges::any_of(result_.copies, is_copied)) return false;
-    if (last_use_[index(value)] < static_cast<int>(place)) return true;
-    if (!dies_at(input, place)) return false;
+  bool may_be_given(ir::ValueId input, ir::ValueId output, size_t place) const {
+    if (graph_.type(input).size_bytes() != graph_.type(output).size_bytes()) return false;
+    const int last = last_use_[index(input)];
+    if (last != static_cast<int>(place)) return last < static_cast<int>(place);
     const ir::Node& node = graph_.nodes()[place];
     const auto made = std::ranges::find(node.outputs, ir::ValueId{root(output)});
-    const auto read = std::ranges::find_if(
-        node.inputs, [&](const auto& operand) { return operand && *operand == value; });
-    return read != node.inputs.end() &&
-           may_take(place, static_cast<size_t>(made - node.outputs.begin()),
-                    static_cast<size_t>(read - node.inputs.begin()));
+    const auto slot = static_cast<size_t>(made - node.outputs.begin());
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool reads = node.inputs[i] && root(*node.inputs[i]) == index(input);
+      if (reads && may_take(place, slot, i)) return true;
+    }
+    return false;
   }
 
   void write_places() {
@@ -290,7 +282,7 @@ bool allows_overwrite(const ir::Op& op, size_t output, size_t input) {
 }
 
 Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
-          const MayOverwrite& may_overwrite, std::span<const uint32_t> given) {
+          const MayOverwrite& may_overwrite, std::span<const Given> given) {
   return Planner(graph, scratch_sizes, may_overwrite).run(given);
 }
 

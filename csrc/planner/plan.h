@@ -32,8 +32,13 @@ struct Copy {
   uint32_t output;
 };
 
-/// A graph output that may be written into the buffer of a graph input: from node `node` on,
-/// which writes the output, nobody reads the input.
+/// A graph output whose run may be given the buffer of a graph input to write into.
+struct Given {
+  uint32_t output;
+  uint32_t input;
+};
+
+/// Such a pair that fits: from node `node` on, which writes the output, nobody reads the input.
 struct Donation {
   uint32_t output;
   uint32_t input;
@@ -58,9 +63,10 @@ bool allows_overwrite(const ir::Op& op, size_t output, size_t input);
 
 /// Lays out the values of `graph`; `scratch_sizes[i]` bytes are needed while node i runs. Without
 /// `may_overwrite` the operations' traits tell.
-/// `given` are the graph inputs whose buffers a run may be given to overwrite.
+/// `given` says which outputs may be written into the buffers of which inputs, if that is sound;
+/// of two pairs with one output or one input the first is taken.
 /// Throws OutOfMemoryError if no address space could hold them.
 Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
-          const MayOverwrite& may_overwrite = {}, std::span<const uint32_t> given = {});
+          const MayOverwrite& may_overwrite = {}, std::span<const Given> given = {});
 
 }  // namespace lucid::planner

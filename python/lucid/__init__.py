@@ -290,7 +290,7 @@ _C._set_package_folder(_os.path.dirname(__file__) + _os.sep)
 _attach()
 _accept_aliases(globals())
 
-from lucid import amp, autograd, compile, nn, optim, utils  # noqa: E402
+from lucid import amp, autograd, compile, metal, nn, optim, utils  # noqa: E402
 from lucid.amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 from lucid.serialization import (  # noqa: E402
     load,

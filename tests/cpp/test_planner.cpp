@@ -450,4 +450,47 @@ graph {
   CHECK(!is_sound(graph, plan, scratch));
 }
 
+TEST(plan_takes_the_second_operand_where_it_may) {
+  const ir::Graph graph = parse_graph(R"(
+graph {
+  %0 = input argument float32[16]
+  %1 = exp(%0) : float32[16]
+  %2 = tanh(%0) : float32[16]
+  %3 = sub(%0, %2) : float32[16]
+  %4 = sum(%3) {dims=[0], keepdim=false} : float32[]
+  %5 = add(%1, %4) : float32[16]
+  return %5
+}
+)");
+  const std::vector<int64_t> scratch(graph.nodes().size(), 0);
+  const Plan by_traits = planner::plan(graph, scratch);
+  CHECK_EQ(by_traits.places[3].offset_bytes, by_traits.places[2].offset_bytes);
+  const auto only_first = [](size_t, size_t output, size_t input) {
+    return output == 0 && input == 0;
+  };
+  const Plan by_first = planner::plan(graph, scratch, only_first);
+  CHECK(by_first.places[3].offset_bytes != by_first.places[2].offset_bytes);
+  CHECK(is_sound(graph, by_traits, scratch));
+  CHECK(is_sound(graph, by_first, scratch));
+}
+
+TEST(plan_two_outputs_of_a_node_never_share_an_operand) {
+  const ir::Graph graph = parse_graph(R"(
+graph {
+  %0 = input argument float32[16]
+  %1 = tanh(%0) : float32[16]
+  %2, %3 = sort(%1) {dim=0, descending=false} : float32[16], int64[16]
+  %4 = cast(%3) {dtype=float32} : float32[16]
+  %5 = add(%2, %4) : float32[16]
+  %6 = sum(%5) {dims=[0], keepdim=false} : float32[]
+  return %6
+}
+)");
+  const std::vector<int64_t> scratch(graph.nodes().size(), 0);
+  const auto anything = [](size_t, size_t, size_t) { return true; };
+  const Plan plan = planner::plan(graph, scratch, anything);
+  CHECK(plan.places[2].offset_bytes != plan.places[3].offset_bytes);
+  CHECK_EQ(plan.places[2].offset_bytes, plan.places[1].offset_bytes);
+}
+
 }  // namespace lucid

@@ -1,7 +1,10 @@
 """The table of errors: a call for every message, and the message's exact text."""
 
+import lucid
 from errors import (
+    compiled,
     custom,
+    diagnosis,
     functional,
     functions,
     modules,
@@ -17,7 +20,10 @@ from errors import (
 )
 from errors.case import ErrorCase
 
-CASES: list[ErrorCase] = [
+# Messages of a build without the device.
+WITHOUT_METAL = {"device: metal", "to: device without copy"}
+
+ALL_CASES: list[ErrorCase] = [
     *operations.CASES,
     *networks.CASES,
     *runtime.CASES,
@@ -30,5 +36,11 @@ CASES: list[ErrorCase] = [
     *precision.CASES,
     *serialization.CASES,
     *recurrent.CASES,
+    *compiled.CASES,
     *custom.CASES,
+    *diagnosis.CASES,
+]
+
+CASES = [
+    case for case in ALL_CASES if not (lucid.metal.is_available() and case.name in WITHOUT_METAL)
 ]

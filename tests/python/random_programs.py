@@ -312,6 +312,37 @@ class Writer:
     def detach(self) -> None:
         self.call("detach", self.pick())
 
+    def chain(self) -> None:
+        """Element-wise calls, each of which reads the one before, some an older link again."""
+        links = [self.pick()]
+        for _ in range(self.random.integers(3, 11)):
+            link, older = links[-1], str(self.random.choice(links))
+            kind = self.random.random()
+            if kind < 0.4:
+                case = UNARY[self.random.integers(len(UNARY))]
+                made = self.call(case.op, link, **case.attrs)
+            else:
+                op = str(self.random.choice(["add", "sub", "mul", "maximum", "minimum"]))
+                made = self.call(op, link, older if kind < 0.6 else self.partner(link))
+            if made is not None:
+                links.append(made)
+
+    def cast_chain(self) -> None:
+        """Element-wise calls in another dtype; some of what they make is read in both."""
+        name = self.pick()
+        dtype = lucid.float64 if self.random.random() < 0.5 else lucid.float16
+        links: list[str | None] = [self.call("cast", name, dtype=dtype)]
+        for _ in range(self.random.integers(1, 5)):
+            if links[-1] is None:
+                return
+            op = str(self.random.choice(["tanh", "neg", "mul", "add", "maximum"]))
+            operands = links[-1:] if op in ("tanh", "neg") else [links[-1], links[0]]
+            links.append(self.call(op, *[o for o in operands if o is not None]))
+        for link in (links[-1], links[len(links) // 2]):
+            back = None if link is None else self.call("cast", link, dtype=lucid.float32)
+            if back is not None:
+                self.call("mul", back, name)
+
 
 KINDS: tuple[tuple[Callable[[Writer], None], int], ...] = (
     (Writer.unary, 8),
@@ -335,6 +366,8 @@ KINDS: tuple[tuple[Callable[[Writer], None], int], ...] = (
     (Writer.index, 2),
     (Writer.dropout, 1),
     (Writer.detach, 1),
+    (Writer.chain, 4),
+    (Writer.cast_chain, 2),
 )
 
 

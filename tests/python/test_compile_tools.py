@@ -52,7 +52,7 @@ def test_dump_into_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     result = run_script(SCRIPT, LUCID_DUMP_IR=str(tmp_path / "file" / "ir"))
     assert result.returncode == 1
-    assert "LUCID_DUMP_IR: cannot write" in result.stderr
+    assert "LUCID_DUMP_IR: cannot write " in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 
 import lucid
 import pytest
-from lucid.compile import make_step
+from lucid import optim
+from lucid.compile import fused_step, make_step
 from op_running import to_bytes
 from random_programs import Call, Program, ProgramModule, shrink, write_program
 
@@ -62,6 +63,25 @@ def test_compiled_equals_eager(seed: int) -> None:
     program = write_program(seed)
     if fails(program, seed):
         pytest.fail(report(program, seed))
+
+
+@pytest.mark.parametrize("seed", range(0, NUM_PROGRAMS, 3))
+def test_fused_step_equals_eager_updates(seed: int) -> None:
+    """Three updates in place, with an array that holds the parameters before the last."""
+    program = write_program(seed)
+    models = [ProgramModule(program, seed) for _ in range(2)]
+    optimizers = [optim.AdamW(m.parameters(), lr=0.01) for m in models]
+    fused = fused_step(models[1], lambda y: y, optimizers[1], fallback="error")
+    for i in range(3):
+        results(models[0], models[0], seed)
+        optimizers[0].step()
+        held = [p.detach().numpy() for p in models[1].parameters()] if i == 2 else []
+        before = [array.tobytes() for array in held]
+        lucid.manual_seed(seed)
+        fused(lucid.zeros(1))
+        assert [array.tobytes() for array in held] == before
+        found, wanted = ([to_bytes(p) for p in m.parameters()] for m in reversed(models))
+        assert found == wanted, f"seed {seed}, update {i}\n{program}"
 
 
 @pytest.mark.parametrize("low", [lucid.bfloat16, lucid.float16], ids=lambda d: d.name)

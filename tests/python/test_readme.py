@@ -1,4 +1,4 @@
-"""The README's Python examples run as printed, one after the other."""
+"""The Python examples of the README and of docs/ run as printed, one after the other."""
 
 import re
 import subprocess
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 
 
 def python_examples(markdown: str) -> str:
@@ -40,9 +41,12 @@ def run_examples(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_examples_run(tmp_path: Path) -> None:
-    source = python_examples(README.read_text(encoding="utf-8"))
-    assert source.strip(), "README.md has no python example"
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    source = python_examples(text)
+    assert bool(source.strip()) == ("```python" in text)
+    assert source.strip() or page != "README.md", "README.md has no python example"
     result = run_examples(source, tmp_path)
     assert result.returncode == 0, result.stderr
 

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_backend.h"
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -26,6 +27,9 @@ struct Step {
   int64_t scratch_offset = 0;
   ir::Attrs attrs;
   ir::LocationRef location;
+  std::string label;
+  std::string types;
+  ops::Cost cost;
 };
 
 std::string with_location(const char* what, const ir::LocationRef& location) {
@@ -44,7 +48,7 @@ std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& n
 }
 
 planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_sizes,
-                      std::span<const uint32_t> given) {
+                      std::span<const planner::Given> given) {
   const auto may_overwrite = [&](size_t node, size_t output, size_t input) {
     const std::optional<TileProgram>& program = fused.programs[node];
     if (program) return program->may_overwrite(output, input);
@@ -55,7 +59,7 @@ planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_
 
 class CpuExecutable final : public backends::Executable {
  public:
-  CpuExecutable(FusedGraph fused, std::span<const uint32_t> given) {
+  CpuExecutable(FusedGraph fused, std::span<const planner::Given> given) {
     const ir::Graph& graph = fused.graph;
     std::vector<int64_t> scratch_sizes;
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -95,12 +99,24 @@ class CpuExecutable final : public backends::Executable {
     return outputs;
   }
 
+  std::vector<backends::KernelTime> profile(std::span<const BufferRef> inputs,
+                                            std::vector<BufferRef>& outputs) const override {
+    std::vector<backends::KernelTime> times;
+    for (const Step& step : steps_) {
+      times.push_back({step.label, step.types, step.location, step.cost, 0});
+    }
+    outputs.assign(output_sizes_.size(), nullptr);
+    run_into(outputs, inputs, nullptr, &times);
+    return times;
+  }
+
   backends::MemoryReport memory() const override { return memory_; }
 
  private:
   // Outputs that have no buffer yet get a fresh one.
   void run_into(std::vector<BufferRef>& outputs, std::span<const BufferRef> inputs,
-                const ir::Attrs* run_time_attrs) const {
+                const ir::Attrs* run_time_attrs,
+                std::vector<backends::KernelTime>* times = nullptr) const {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i] == nullptr) outputs[i] = allocate(output_sizes_[i]);
     }
@@ -111,8 +127,12 @@ class CpuExecutable final : public backends::Executable {
       pointers[i] = value == kAbsent ? nullptr : address(value, inputs, outputs, arena);
     }
     Memory memory(inputs, outputs, arena);
-    for (const Step& step : steps_) {
-      run_step(step, pointers.data(), arena, run_time_attrs, memory);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      using Clock = std::chrono::steady_clock;
+      const Clock::time_point start = times != nullptr ? Clock::now() : Clock::time_point{};
+      run_step(steps_[i], pointers.data(), arena, run_time_attrs, memory);
+      if (times == nullptr) continue;
+      (*times)[i].seconds = std::chrono::duration<double>(Clock::now() - start).count();
     }
     for (const planner::Copy& copy : plan_.copies) {
       const void* from = address(index(copy.from), inputs, outputs, arena);
@@ -180,7 +200,13 @@ class CpuExecutable final : public backends::Executable {
     Step step{.kernel = program ? make_fused_kernel({node, graph}, *program)
                                 : located_kernel(graph, node),
               .attrs = node.attrs,
-              .location = node.location};
+              .location = node.location,
+              .label = program ? program->label : std::string(node.op->name),
+              .types = {},
+              .cost = program ? program->cost : ops::node_cost(graph, node)};
+    for (const ir::ValueId output : node.outputs) {
+      step.types += (step.types.empty() ? "" : ", ") + ir::to_string(graph.type(output));
+    }
     step.first_input = static_cast<uint32_t>(operands_.size());
     for (const auto& input : node.inputs) operands_.push_back(input ? index(*input) : kAbsent);
     step.first_output = static_cast<uint32_t>(operands_.size());
@@ -260,6 +286,11 @@ class CpuBackend final : public backends::Backend {
     return plan_of(fused, fused_sizes, {}).arena_bytes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
+  std::string device_name() const override { return "cpu"; }
+  int64_t allocated_bytes() override { return backends::allocated_bytes(); }
+  int64_t peak_allocated_bytes() override { return backends::peak_allocated_bytes(); }
+  void reset_peak() override { backends::reset_peaks(); }
+  void empty_cache() override { cpu::empty_cache(); }
 };
 
 }  // namespace

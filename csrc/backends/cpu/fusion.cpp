@@ -1,6 +1,7 @@
 #include "backends/cpu/fusion.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace lucid::cpu {
@@ -111,17 +112,25 @@ class Clustering {
 class Assembler {
  public:
   Assembler(const ir::Graph& graph, const Cluster& cluster, const std::vector<int>& last_reader)
-      : graph_(graph), cluster_(cluster), last_reader_(last_reader) {}
+      : graph_(graph), cluster_(cluster), last_reader_(last_reader) {
+    for (size_t i = 0; i < cluster.inputs.size(); ++i) {
+      places_[index(cluster.inputs[i])] = {Place::In::kInput, static_cast<uint32_t>(i)};
+    }
+    for (const size_t member : cluster.members) {
+      for (const auto& input : graph.nodes()[member].inputs) {
+        if (input) own_last_reads_[index(*input)] = member;
+      }
+    }
+  }
 
   TileProgram run(std::vector<ir::ValueId>& outputs) {
     TileProgram program;
-    find_own_last_reads();
-    for (size_t k = 0; k < cluster_.members.size(); ++k) {
-      const ir::Node& node = graph_.nodes()[cluster_.members[k]];
+    for (const size_t member : cluster_.members) {
+      const ir::Node& node = graph_.nodes()[member];
       TileProgram::Instruction instruction;
       instruction.tile = pointwise_tile({node, graph_});
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i]) instruction.operands[i] = place_of(*node.inputs[i]);
+        if (node.inputs[i]) instruction.operands[i] = places_.at(index(*node.inputs[i]));
       }
       const ir::ValueId result = node.outputs.front();
       if (leaves(result)) {
@@ -129,44 +138,30 @@ class Assembler {
         outputs.push_back(result);
       } else {
         instruction.result = {Place::In::kRegister, take_register()};
+        const int64_t item_bytes = size_bytes(graph_.type(result).dtype);
+        program.register_item_bytes = std::max(program.register_item_bytes, item_bytes);
       }
-      places_.emplace_back(result, instruction.result);
-      release_registers(k);
+      places_[index(result)] = instruction.result;
+      // Only now: a tile function may not write what it reads in another dtype.
+      for (const auto& input : node.inputs) release(input, member);
       program.instructions.push_back(instruction);
+      program.label += (program.label.empty() ? "" : "+") + std::string(node.op->name);
+      program.cost.flops += ops::node_cost(graph_, node).flops;
     }
     program.num_registers = num_registers_;
+    const auto count_bytes = [&](ir::ValueId value) {
+      program.cost.bytes += static_cast<double>(graph_.type(value).size_bytes());
+    };
+    std::ranges::for_each(cluster_.inputs, count_bytes);
+    std::ranges::for_each(outputs, count_bytes);
     return program;
   }
 
  private:
-  // True if a node outside reads the value, or the graph returns it.
+  // True if a node outside reads the value, the graph returns it, or nobody reads it.
   bool leaves(ir::ValueId value) const {
     return last_reader_[index(value)] > static_cast<int>(cluster_.members.back()) ||
-           own_last_read(value) < 0;
-  }
-
-  void find_own_last_reads() {
-    for (size_t k = 0; k < cluster_.members.size(); ++k) {
-      for (const auto& input : graph_.nodes()[cluster_.members[k]].inputs) {
-        if (input) own_reads_.emplace_back(*input, static_cast<int>(k));
-      }
-    }
-  }
-
-  int own_last_read(ir::ValueId value) const {
-    int last = -1;
-    for (const auto& [read, place] : own_reads_) {
-      if (read == value) last = std::max(last, place);
-    }
-    return last;
-  }
-
-  Place place_of(ir::ValueId value) const {
-    for (const auto& [made, place] : places_) {
-      if (made == value) return place;
-    }
-    const auto input = std::ranges::find(cluster_.inputs, value);
-    return {Place::In::kInput, static_cast<uint32_t>(input - cluster_.inputs.begin())};
+           !own_last_reads_.contains(index(value));
   }
 
   uint32_t take_register() {
@@ -176,21 +171,20 @@ class Assembler {
     return taken;
   }
 
-  // After instruction k: registers that nobody reads any more.
-  void release_registers(size_t k) {
-    for (const auto& [value, place] : places_) {
-      const bool is_register = place.in == Place::In::kRegister;
-      if (is_register && own_last_read(value) == static_cast<int>(k)) {
-        free_.push_back(place.number);
-      }
-    }
+  // Frees the register of an operand that no later member reads; once, if it is read twice.
+  void release(const std::optional<ir::ValueId>& operand, size_t member) {
+    if (!operand || own_last_reads_.at(index(*operand)) != member) return;
+    const auto place = places_.find(index(*operand));
+    if (place == places_.end()) return;
+    if (place->second.in == Place::In::kRegister) free_.push_back(place->second.number);
+    places_.erase(place);
   }
 
   const ir::Graph& graph_;
   const Cluster& cluster_;
   const std::vector<int>& last_reader_;
-  std::vector<std::pair<ir::ValueId, Place>> places_;
-  std::vector<std::pair<ir::ValueId, int>> own_reads_;
+  std::unordered_map<uint32_t, Place> places_;           // by value: those that are still read
+  std::unordered_map<uint32_t, size_t> own_last_reads_;  // by value: the member
   std::vector<uint32_t> free_;
   size_t num_registers_ = 0;
 };

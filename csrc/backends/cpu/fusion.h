@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/kernels/pointwise.h"
 #include "ir/graph.h"
+#include "ops/cost.h"
 
 namespace lucid::cpu {
 
@@ -28,6 +30,9 @@ struct TileProgram {
   };
   std::vector<Instruction> instructions;
   size_t num_registers = 0;
+  int64_t register_item_bytes = 0;  ///< of the widest element in a register
+  std::string label;                ///< the operations in order
+  ops::Cost cost;                   ///< of all members; bytes of what enters and leaves
 
   /// True if an output may take the memory of an input of the same shape and size: whoever reads
   /// the input does so no later than the output is written.

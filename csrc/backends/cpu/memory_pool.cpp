@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/usage.h"
 #include "support/errors.h"
 
 namespace lucid::cpu {
@@ -23,30 +23,9 @@ constexpr int64_t kAlignment = 64;
 constexpr int kStepsPerOctave = 4;
 constexpr int kNumClasses = 48 * kStepsPerOctave;
 
-std::atomic<int64_t> num_buffers{0};
-
-// Bytes in use now, and the most since the process began or the last reset.
-class Usage {
- public:
-  void add(int64_t size_bytes) {
-    const int64_t now = now_.fetch_add(size_bytes, std::memory_order_relaxed) + size_bytes;
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-    }
-  }
-  void remove(int64_t size_bytes) { now_.fetch_sub(size_bytes, std::memory_order_relaxed); }
-  int64_t now() const { return now_.load(std::memory_order_relaxed); }
-  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
-  void reset_peak() { peak_.store(now(), std::memory_order_relaxed); }
-
- private:
-  std::atomic<int64_t> now_{0};
-  std::atomic<int64_t> peak_{0};
-};
-
-Usage tensors;
-Usage leases;
-Usage everything;
+backends::Usage tensors;
+backends::Usage leases;
+backends::Usage everything;
 
 // Size classes: four steps between powers of two, so at most a quarter is wasted.
 struct SizeClass {
@@ -163,7 +142,7 @@ class PooledBuffer final : public backends::Buffer {
  public:
   explicit PooledBuffer(int64_t size_bytes)
       : Buffer(pool().take(size_bytes), size_bytes, Device::kCpu, false) {
-    num_buffers.fetch_add(1, std::memory_order_relaxed);
+    backends::num_buffers.fetch_add(1, std::memory_order_relaxed);
     tensors.add(size_bytes);
     everything.add(size_bytes);
   }
@@ -221,7 +200,7 @@ void empty_cache() { pool().clear(); }
 
 namespace lucid::backends {
 
-int64_t num_allocations() { return cpu::num_buffers.load(std::memory_order_relaxed); }
+int64_t num_allocations() { return num_buffers.load(std::memory_order_relaxed); }
 int64_t allocated_bytes() { return cpu::tensors.now(); }
 int64_t peak_allocated_bytes() { return cpu::tensors.peak(); }
 int64_t peak_leased_bytes() { return cpu::leases.peak(); }

@@ -8,6 +8,7 @@
 namespace lucid::runtime {
 
 ir::ValueId EagerBuilder::add(Variable variable) {
+  if (variables_.empty()) device_ = variable.value.device;
   variables_.push_back(std::move(variable));
   return ir::ValueId{static_cast<uint32_t>(variables_.size() - 1)};
 }
@@ -31,7 +32,9 @@ std::vector<ir::ValueId> EagerBuilder::emit(const ir::Op& op,
     operands.emplace_back(operand);
   }
   std::vector<ir::ValueId> ids;
-  for (Variable& output : dispatch(op, operands, std::move(attrs))) ids.push_back(add(output));
+  for (Variable& output : dispatch(op, operands, std::move(attrs), device_)) {
+    ids.push_back(add(output));
+  }
   return ids;
 }
 

@@ -21,6 +21,7 @@ class EagerBuilder final : public ops::Builder {
 
  private:
   std::deque<Variable> variables_;  // references stay valid while it grows
+  Device device_ = Device::kCpu;    // of the first value: what is made of numbers goes there
 };
 
 }  // namespace lucid::runtime

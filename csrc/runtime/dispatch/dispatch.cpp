@@ -69,7 +69,7 @@ Device device_of(const Operand& operand) {
 }
 
 // The one device of the call. Throws DeviceError for two.
-Device common_device(const ir::Op& op, std::span<const Operand> operands) {
+Device common_device(const ir::Op& op, std::span<const Operand> operands, Device home) {
   std::optional<Device> found;
   for (const Operand& operand : operands) {
     if (type_of(operand) == nullptr) continue;
@@ -81,7 +81,7 @@ Device common_device(const ir::Op& op, std::span<const Operand> operands) {
     }
     found = device;
   }
-  return found.value_or(Device::kCpu);
+  return found.value_or(home);
 }
 
 // A number as operand: recorded while tracing, a small buffer else.
@@ -253,17 +253,18 @@ Value number_value(const Number& number, DType dtype, Device device) {
 
 Value unit_value(const ir::ValueType& type, Device device) {
   // Never destroyed: values may outlive every static object.
-  static auto& units = *new std::array<backends::BufferRef, kNumDTypes>;  // NOLINT
+  static auto& units = *new std::array<std::array<backends::BufferRef, kNumDTypes>, 2>;  // NOLINT
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
-  backends::BufferRef& unit = units[static_cast<size_t>(type.dtype)];
+  backends::BufferRef& unit =
+      units[static_cast<size_t>(device)][static_cast<size_t>(type.dtype)];
   if (unit == nullptr) unit = number_value(Number{1.0}, type.dtype, device).buffer;
   return {.type = type, .device = device, .buffer = unit};
 }
 
-std::vector<Variable> dispatch(const ir::Op& op, std::span<const Operand> operands,
-                               ir::Attrs attrs) {
-  const Device device = common_device(op, operands);
+std::vector<Variable> dispatch(const ir::Op& op, std::span<const Operand> operands, ir::Attrs attrs,
+                               Device home) {
+  const Device device = common_device(op, operands, home);
   std::vector<Operand> autocasted;
   if (casts_operands(op, device)) {
     autocasted = autocast_operands(op, operands, device);

@@ -19,9 +19,10 @@ using Number = std::variant<bool, int64_t, double>;
 using Operand = std::variant<std::monostate, TensorRef, Variable, Number, GeneratorRef>;
 
 /// Calls an operation; attributes follow its schema.
+/// The result is on the device of the operands, or on `home` where no operand is a tensor.
 /// Throws what infer and the kernel throw, DeviceError for operands on two devices.
-std::vector<Variable> dispatch(const ir::Op& op, std::span<const Operand> operands,
-                               ir::Attrs attrs);
+std::vector<Variable> dispatch(const ir::Op& op, std::span<const Operand> operands, ir::Attrs attrs,
+                               Device home = Device::kCpu);
 
 /// As dispatch, for an operation of variables with one output.
 Variable dispatch_one(const ir::Op& op, std::initializer_list<Variable> inputs,
@@ -36,7 +37,7 @@ const ir::ValueType* type_of(const Operand& operand);
 /// 0-d value of that dtype.
 Value number_value(const Number& number, DType dtype, Device device);
 
-/// The value 1 for a type of one element: one buffer a dtype for the whole process, so that the
+/// The value 1 for a type of one element: one buffer a dtype and device for the process, so that the
 /// seed of `loss.backward()` is known without being read.
 Value unit_value(const ir::ValueType& type, Device device);
 

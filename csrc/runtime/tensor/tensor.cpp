@@ -61,7 +61,10 @@ Cell& Tensor::seen() const {
 
 const Variable& Tensor::variable() const {
   if (cell_->view != nullptr) refresh();
-  return seen().variable;
+  const Variable& found = seen().variable;
+  // A run that overwrites a cell's buffer needs no lock of ours to end.
+  if (found.value.buffer != nullptr) found.value.buffer->wait_for_change();
+  return found;
 }
 
 void Tensor::refresh() const {
@@ -236,9 +239,10 @@ uint64_t Tensor::add_hook(GradHook hook) {
   }
   const Variable own = operand();
   if (own.value.is_symbolic()) {
-    throw Error(ErrorKind::kTrace,
-                "register_hook: a hook on an intermediate tensor cannot be compiled; put the "
-                "change into the model as an operation");
+    refuse(
+        "register_hook: a hook on an intermediate tensor cannot be compiled; put the "
+        "change into the model as an operation");
+    return 0;  // the id of no hook
   }
   const uint64_t id = next_hook_id.fetch_add(1);
   if (is_leaf()) {
@@ -261,9 +265,10 @@ void Tensor::retain_grad() {
   }
   const Variable own = operand();
   if (own.value.is_symbolic()) {
-    throw Error(ErrorKind::kTrace,
-                "retain_grad: an intermediate tensor of a compiled step has no "
-                "gradient of its own; return it as a result instead");
+    refuse(
+        "retain_grad: an intermediate tensor of a compiled step has no "
+        "gradient of its own; return it as a result instead");
+    return;
   }
   if (is_leaf() || state().retains_grad) return;
   state().retains_grad = true;

@@ -74,6 +74,7 @@ TensorRef Recorder::argument(const TensorRef& source, std::optional<int64_t> siz
   const ir::ValueId value = trace_.graph.add_input(ir::Role::kArgument, type);
   const int place = static_cast<int>(trace_.arguments.size());
   trace_.arguments.push_back(value);
+  device_ = source->device();
   Variable variable{.value = {.type = type, .device = source->device(), .trace = id_, .id = value}};
   variable.tracks = source->requires_grad();
   if (variable.tracks) trace_.targets.push_back({.argument = place, .value = value});
@@ -86,16 +87,17 @@ TensorRef Recorder::scalar(DType dtype, Device device) {
   const ir::ValueType type{dtype, Shape{}};
   const ir::ValueId value = trace_.graph.add_input(ir::Role::kArgument, type);
   trace_.scalars.push_back(value);
+  device_ = device;
   return make_tensor(
       Variable{.value = {.type = type, .device = device, .trace = id_, .id = value}});
 }
 
-Device Recorder::device_of(std::span<const Operand> operands) {
+Device Recorder::device_of(std::span<const Operand> operands) const {
   for (const Operand& operand : operands) {
     if (const auto* tensor = std::get_if<TensorRef>(&operand)) return (*tensor)->device();
     if (const auto* variable = std::get_if<Variable>(&operand)) return variable->value.device;
   }
-  return Device::kCpu;
+  return device_;
 }
 
 ir::ValueId Recorder::value_of(const Variable& variable, const ir::Op& op) const {
@@ -160,6 +162,7 @@ ir::ValueId Recorder::capture(const TensorRef& tensor) {
   if (known != captured_.end()) return known->second;
   const ir::Role role = tracked && tensor->is_leaf() ? ir::Role::kParameter : ir::Role::kCaptured;
   const ir::ValueId value = trace_.graph.add_input(role, tensor->value().type);
+  if (trace_.arguments.empty()) device_ = tensor->device();
   const int place = static_cast<int>(trace_.captures.size());
   trace_.captures.push_back({tensor, value});
   if (tracked) trace_.targets.push_back({.capture = place, .value = value});
@@ -415,6 +418,21 @@ void Recorder::end() {
   has_ended_ = true;
   num_on_.fetch_sub(1, std::memory_order_relaxed);
   if (thread_state().recorder == this) thread_state().recorder = nullptr;
+}
+
+void Recorder::refuse(const std::string& what) {
+  if (!notes_refusals_) throw Error(ErrorKind::kTrace, what);
+  trace_.refusals.push_back({what + at(caller()), trace_.graph.nodes().size()});
+}
+
+void refuse(const std::string& what) {
+  if (thread_state().recorder == nullptr) throw Error(ErrorKind::kTrace, what);
+  thread_state().recorder->refuse(what);
+}
+
+Trace Recorder::abandon() {
+  end();
+  return std::move(trace_);
 }
 
 Trace Recorder::finish(std::span<const TensorRef> results) {

@@ -51,6 +51,12 @@ struct RecordedBackward {
   size_t num_forward_nodes = 0;
 };
 
+/// Something that a compiled step cannot hold, and that nothing recorded after it depends on.
+struct Refusal {
+  std::string text;      ///< the whole message
+  size_t num_nodes = 0;  ///< operations recorded before it
+};
+
 /// What one trace found.
 struct Trace {
   ir::Graph graph;
@@ -65,6 +71,7 @@ struct Trace {
   /// Ends of segments but the last: numbers of nodes recorded when mark() was called.
   std::vector<size_t> marks;
   std::optional<RecordedBackward> backward;
+  std::vector<Refusal> refusals;  ///< of a recorder that notes them
 };
 
 /// The gradient of one result of a function as a tensor that leads back to the function: what its
@@ -121,6 +128,10 @@ class Recorder {
   /// Refuses to record more operations than that.
   void limit_nodes(size_t most) { max_nodes_ = most; }
 
+  /// From here on refuse() notes what it is given instead of throwing it.
+  void note_refusals() { notes_refusals_ = true; }
+  void refuse(const std::string& what);
+
   /// Ends a segment here.
   void mark() { trace_.marks.push_back(trace_.graph.nodes().size()); }
 
@@ -136,6 +147,8 @@ class Recorder {
 
   /// Ends the trace; `results` are values of the graph or outside tensors.
   Trace finish(std::span<const TensorRef> results);
+  /// Ends the trace without results: what was recorded so far.
+  Trace abandon();
 
  private:
   class Rules;
@@ -162,10 +175,11 @@ class Recorder {
   Cell& stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor);
   void collect_writes();
   void end();
-  static Device device_of(std::span<const Operand> operands);
+  Device device_of(std::span<const Operand> operands) const;
 
   std::string what_;
   TraceId id_;
+  Device device_ = Device::kCpu;  ///< of the arguments: what is made of numbers goes there
   Trace trace_;
   std::vector<TensorRef> proxies_;
   // The cell of each argument, and the cell whose memory it is a view of.
@@ -187,8 +201,13 @@ class Recorder {
   std::vector<RuleEntry> rules_;
   bool is_differentiating_ = false;
   bool has_ended_ = false;
+  bool notes_refusals_ = false;
   size_t max_nodes_ = ~size_t{0};
   static inline std::atomic<int> num_on_ = 0;
 };
+
+/// Refuses what a trace cannot hold where the code can go on as if it had not asked. Throws
+/// TraceError with `what`, unless the thread's recorder notes it.
+void refuse(const std::string& what);
 
 }  // namespace lucid::runtime

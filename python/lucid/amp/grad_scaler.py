@@ -356,12 +356,30 @@ class GradScaler:
 def _gradients_of(optimizer: Optimizer) -> list[Tensor]:
     params = [p for group in optimizer.param_groups for p in group["params"]]
     gradients = [p.grad for p in params if p.grad is not None]
+    check_unscaled_dtypes(gradients)
+    return gradients
+
+
+def check_unscaled_dtypes(gradients: list[Tensor]) -> None:
+    """Refuse gradients that cannot be divided by a scale."""
     if any(g.dtype is _C.float16 for g in gradients):
         raise _C.UserError(
             "unscale_: a gradient is float16: its range has no room for unscaling; keep the "
             "parameters in float32 and run the forward under autocast"
         )
-    return gradients
+
+
+def inverse_of(scale: float) -> float:
+    """What gradients of a loss times ``scale`` are multiplied by: a float32 number."""
+    return _rounded(1.0 / scale) if scale else math.inf
+
+
+def unscaled(gradient: Tensor, inverse: Tensor) -> Tensor:
+    """A gradient times the () float32 tensor ``inverse``, in the gradient's dtype."""
+    # A bfloat16 gradient is multiplied in float32, where the factor is exact.
+    wide = gradient.float() if gradient.dtype is _C.bfloat16 else gradient
+    product = wide * inverse
+    return product if product.dtype == gradient.dtype else product.to(gradient.dtype)
 
 
 def _unscale(gradients: list[Tensor], scale: float) -> bool | None:
@@ -371,19 +389,14 @@ def _unscale(gradients: list[Tensor], scale: float) -> bool | None:
     by_device: dict[str, list[Tensor]] = {}
     for gradient in gradients:
         by_device.setdefault(gradient.device.type, []).append(gradient)
-    inverse = _rounded(1.0 / scale) if scale else math.inf
+    inverse = inverse_of(scale)
     with no_grad():
         found = [all_finite(group) for group in by_device.values()]
         if inverse != 1.0:
             for group in by_device.values():
                 factor = fn.tensor(inverse, dtype=_C.float32, device=group[0].device)
                 for gradient in group:
-                    # A bfloat16 gradient is multiplied in float32, where the factor is exact.
-                    wide = gradient.float() if gradient.dtype is _C.bfloat16 else gradient
-                    product = wide * factor
-                    if product.dtype != gradient.dtype:
-                        product = product.to(gradient.dtype)
-                    gradient.assign_(product)
+                    gradient.assign_(unscaled(gradient, factor))
         return not all(bool(finite) for finite in found)
 
 

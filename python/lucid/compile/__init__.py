@@ -2,6 +2,7 @@
 
 from lucid.compile.callable_module import make_callable
 from lucid.compile.custom import CustomOp, TensorSpec, custom_op
+from lucid.compile.diagnosis import DiagnosisReport, OpInfo, diagnose
 from lucid.compile.entries import FallbackWarning, RecompileWarning
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
@@ -14,8 +15,10 @@ __all__ = [
     "CompiledFunction",
     "CompiledModule",
     "CustomOp",
+    "DiagnosisReport",
     "FallbackWarning",
     "FusedStep",
+    "OpInfo",
     "RecompileWarning",
     "Step",
     "TensorSpec",
@@ -25,6 +28,7 @@ __all__ = [
     "compile_optimizer",
     "compiled_step",
     "counters",
+    "diagnose",
     "fused_step",
     "load_compiled",
     "custom_op",

@@ -62,8 +62,7 @@ class AutoStep(Step):
         return super()._trace(structures, leaves)
 
     def _subject(self, structures: list[Structure], leaves: list[Tensor]) -> Subject:
-        assert self._chosen is not None
-        return self._subject_of(self._chosen)
+        return self._subject_of(1 if self._chosen is None else self._chosen)
 
     def _probe(self, structures: list[Structure], leaves: list[Tensor]) -> Traced:
         """Time every candidate on these arguments; returns the fastest."""

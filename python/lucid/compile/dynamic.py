@@ -11,13 +11,16 @@ from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.entries import Entry, fields_of
 from lucid.compile.signature import describe_tensor
+from lucid.compile.sizes import marking
 from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import Structure
 
 __all__ = ["SizedEntry", "size_of", "trace_sized"]
 
-# Primes far from any real size: a second and, where it takes one, a third trace is made with them.
-_OTHER_SIZES = (1_000_003, 500_009)
+# Primes far from any real size: a second and, where it takes one, another trace is made with them.
+_LARGE_SIZES = (1_000_003, 500_009)
+# One trace at the smallest size: between it and a large one lies every bound that code may have.
+_SMALL_SIZES = (2, 3)
 _MAX_SIZES = 64
 
 
@@ -45,39 +48,89 @@ class Sized:
     subject: Subject
 
 
+class _Tracer:
+    """Traces one subject at several sizes."""
+
+    def __init__(self, subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> None:
+        self._subject = subject
+        self._structures = structures
+        self._leaves = leaves
+        self.made: list[_C.Trace] = []
+        self.outputs: list[Structure | None] = []
+
+    def _record(
+        self, recorder: _C.Recorder, arguments: list[Any]
+    ) -> tuple[list[Tensor], Structure | None]:
+        results, output = self._subject.record(recorder, arguments)
+        self.outputs.append(output)
+        return results, output
+
+    def at_own_size(self) -> Traced:
+        """Trace and compile at the size of the arguments."""
+
+        def keep(made: _C.Trace, leaves: list[Tensor], found: list[Tensor]) -> _C.StepEntry:
+            self.made.append(made)
+            return self._subject.compile(made.copy(), leaves, found)
+
+        subject = dataclasses.replace(self._subject, record=self._record, compile=keep)
+        return trace(subject, self._structures, self._leaves)
+
+    def at(self, size: int, sized: tuple[bool, ...]) -> _C.Trace:
+        """Trace at another size. Raises: TraceError where the code itself depends on it."""
+
+        def keep(made: _C.Trace, leaves: list[Tensor], found: list[Tensor]) -> _C.StepEntry:
+            self.made.append(made)
+            raise _Kept
+
+        subject = dataclasses.replace(
+            self._subject,
+            record=self._record,
+            compile=keep,
+            size=size,
+            sized=sized,
+            max_nodes=self.made[0].num_nodes,
+        )
+        with marking(size if size in _LARGE_SIZES else None) as places:
+            try:
+                trace(subject, self._structures, self._leaves)
+            except _Kept:
+                pass
+            except _C.TraceError:
+                if not places:  # else what was decided led here
+                    raise
+        if places:
+            error = _C.TraceError(
+                "compile: the code decides by the size of the first axis, or computes with it; "
+                "keep the computation in tensors"
+            )
+            error.args = (f"{error}\n  at {places[0]}",)
+            raise error
+        if self.outputs[-1] != self.outputs[0]:
+            raise _C.TraceError(
+                "compile: the result holds numbers that depend on the size of the first axis; "
+                "return tensors, whose shapes tell it"
+            )
+        return self.made[-1]
+
+
 def trace_sized(
     subject: Subject, structures: list[Structure], leaves: list[Tensor], size: int
 ) -> tuple[Traced, Sized | str]:
     """Trace and compile for ``size``; with it what serves other sizes, or why nothing does."""
     sized = tuple(leaf.ndim > 0 and leaf.shape[0] == size for leaf in leaves)
-    kept: list[_C.Trace] = []
-
-    def keep(made: _C.Trace, leaves: list[Tensor], found: list[Tensor]) -> _C.StepEntry:
-        kept.append(made)
-        return subject.compile(made.copy(), leaves, found)
-
-    def only_keep(made: _C.Trace, leaves: list[Tensor], found: list[Tensor]) -> _C.StepEntry:
-        kept.append(made)
-        raise _Kept
-
-    def trace_at(other: int) -> _C.Trace:
-        again = dataclasses.replace(
-            subject, compile=only_keep, size=other, sized=sized, max_nodes=kept[0].num_nodes
-        )
-        try:
-            trace(again, structures, leaves)
-        except _Kept:
-            return kept[-1]
-        raise AssertionError("unreachable")
-
-    traced = trace(dataclasses.replace(subject, compile=keep), structures, leaves)
+    tracer = _Tracer(subject, structures, leaves)
+    traced = tracer.at_own_size()
+    like = tracer.made[0]
     try:
-        family = _C.SizedTrace(kept[0], size, trace_at(_OTHER_SIZES[0]), _OTHER_SIZES[0])
+        other = tracer.at(_LARGE_SIZES[0], sized)
+        family = _C.SizedTrace(like, size, other, _LARGE_SIZES[0])
         if not family.is_certain:
-            family.check(trace_at(_OTHER_SIZES[1]), _OTHER_SIZES[1])
+            family.check(tracer.at(_LARGE_SIZES[1], sized), _LARGE_SIZES[1])
+        small = next(other for other in _SMALL_SIZES if other != size)
+        family.check(tracer.at(small, sized), small)
     except (_C.Error, ValueError, TypeError, IndexError, MemoryError) as error:
         return traced, f"compiled for each size: {error}"
-    return traced, Sized(family, kept[0], subject)
+    return traced, Sized(family, like, subject)
 
 
 class SizedEntry(Entry):
@@ -138,10 +191,15 @@ class SizedEntry(Entry):
         if not self._fits(list(leaves), size) or signature.difference() is not None:
             return None
         found = signature.captures()
-        if found is None:
+        if found is None or not signature.fits(found):
             return None
-        made = self._sized.family.at(size, self._sized.like)
+        try:
+            made = self._sized.family.at(size, self._sized.like)
+        except _C.Error:
+            return None  # as a window that is longer than the axis: its own trace tells
         entry = self._sized.subject.compile(made, list(leaves), found)
+        if not entry.rebind(found):  # the trace captured the tensors of its own time
+            return None
         self._entries[size] = entry
         if len(self._entries) > _MAX_SIZES:
             self._entries.popitem(last=False)

@@ -10,17 +10,21 @@ from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.compile.reach import Rooted
 from lucid.compile.signature import describe_tensor
 from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
 
-__all__ = ["Compiled", "Entry", "FallbackWarning", "RecompileWarning", "checked_fallback"]
+__all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "checked_fallback"]
 
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
 _MAX_LINES = 1000
 _LOOKS = 1000
+
+#: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
+MISS = object()
 
 
 class FallbackWarning(UserWarning):
@@ -54,16 +58,18 @@ class Entry:
         self.fields = fields_of(names, structures, leaves)
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
-        """The results in their structure; None for another signature."""
+        """The results in their structure; ``MISS`` for another signature."""
         if not self.traced.signature.holds():
-            return None
+            return MISS
         if not self.is_flat:
             leaves: list[Tensor] = []
             if flatten_all(self.names, args, leaves) != self.structures:
-                return None
+                return MISS
             args = tuple(leaves)
         result = self._entry(args).try_run(args, scalars)
-        if result is None or self.traced.output is None:
+        if result is None:
+            return MISS
+        if self.traced.output is None:
             return result
         results = iter(result if isinstance(result, tuple) else (result,))
         return unflatten(self.traced.output, lambda: next(results))
@@ -147,10 +153,11 @@ def flatten_all(names: list[str], args: tuple[Any, ...], leaves: list[Tensor]) -
     return [flatten(value, name, leaves) for value, name in zip(args, names, strict=True)]
 
 
-class Compiled:
+class Compiled(Rooted):
     """Base of the compiled callables: looks a call's signature up, or traces and compiles it.
 
-    A subclass gives ``_subject`` (what is traced for a signature) and ``_run_eagerly``.
+    A subclass gives ``_roots``, ``_subject`` (what is traced for a signature) and
+    ``_run_eagerly``.
     """
 
     _what = "make_step"
@@ -211,9 +218,9 @@ class Compiled:
         """Run an entry that fits: again if another thread has changed a module just now."""
         for _ in range(_LOOKS):
             result = entry.try_run(args)
-            if result is not None or entry.rebind(entry.names, structures, leaves) is not None:
+            if result is not MISS or entry.rebind(entry.names, structures, leaves) is not None:
                 return result
-        return None
+        return MISS
 
     # ------------------------------------------------------------ calls
 
@@ -221,7 +228,7 @@ class Compiled:
         entries = self._entries
         if entries:
             result = entries[0].try_run(args)
-            if result is not None:
+            if result is not MISS:
                 self._hits += 1
                 return result
         return self._slow(args)
@@ -240,7 +247,7 @@ class Compiled:
                     differences.append(found)
                     continue
                 result = self._run(entry, args, structures, leaves)
-                if result is not None:
+                if result is not MISS:
                     self._hits += 1
                     self._to_front(entry)
                     return result
@@ -249,7 +256,7 @@ class Compiled:
                 made = self._compile(names, structures, leaves)
                 if made is not None:
                     result = self._run(made, args, structures, leaves)
-                    if result is None:
+                    if result is MISS:
                         raise _C.InternalError(
                             f"{self._what}: a fresh executable refused its own call"
                         )
@@ -282,6 +289,10 @@ class Compiled:
         names = self._names(args)
         structures = self._checked(names, args, leaves)
         with self._lock:
+            for entry in self._entries:
+                if entry.rebind(names, structures, leaves) is None:
+                    self._to_front(entry)
+                    return
             made = self._compile(names, structures, leaves)
             if made is not None:
                 self._keep(made, leaves, [])

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.dynamic import SizedEntry, size_of, trace_sized
-from lucid.compile.entries import Compiled, Entry
+from lucid.compile.entries import MISS, Compiled, Entry
+from lucid.compile.reach import KEPT_METHODS
 from lucid.compile.tracing import Subject
 from lucid.compile.tree import Keywords, Structure, flatten
 
 __all__ = ["CompiledFunction"]
 
 
+class _KeptMethods(dict["CompiledFunction", "CompiledFunction"]):
+    """The compiled methods of one object; copies of the object begin without."""
+
+    def __reduce__(self) -> Any:
+        return (_KeptMethods, ())
+
+
 class CompiledFunction(Compiled):
     """A function of tensors, compiled; made by :func:`lucid.compile.compile`.
 
-    Calling it gives what the function gives. Tensors of the result carry a compiled backward, so
-    that ``loss.backward()`` works through them; inside another trace the function itself is
-    traced. Assigned in a class body it acts as a method.
+    Calling it gives what the function gives: new tensors, also where the function returns one of
+    its arguments. Tensors of the result carry a compiled backward, so that ``loss.backward()``
+    works through them; inside another trace the function itself is traced. Assigned in a class
+    body it acts as a method, and each object has signatures of its own.
     """
 
     _what = "compile"
@@ -33,7 +42,8 @@ class CompiledFunction(Compiled):
         functools.update_wrapper(self, function, updated=())
         self.dynamic = dynamic
         self._function = function
-        self._methods: weakref.WeakKeyDictionary[Any, CompiledFunction] | None = None
+        self._owner: type | None = None
+        self._per_size: list[Any] = []  # kinds of arguments that no trace serves at all sizes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the compiled function returns.
@@ -42,29 +52,53 @@ class CompiledFunction(Compiled):
             cannot be compiled, with ``fallback="error"``. After an error modules, buffers and
             generators are as before the call.
         """
-        if kwargs:
-            args = (*args, Keywords(kwargs))
+        if self._owner is not None and args and isinstance(args[0], self._owner):
+            return self.__get__(args[0])(*args[1:], **kwargs)
+        args = _with_keywords(args, kwargs)
         if _C.is_tracing():
             return self._run_eagerly(args)
         entries = self._entries
         if entries:
             result = entries[0].try_run(args)
-            if result is not None:
+            if result is not MISS:
                 self._hits += 1
                 return result
         return self._slow(args)
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for these arguments without running: ``memory()`` is known then."""
+        super().compile(*_with_keywords(args, kwargs))
+
+    # ------------------------------------------------------------ methods
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
+        if instance is None or not isinstance(self._function, types.FunctionType):
             return self
-        if self._methods is None:
-            self._methods = weakref.WeakKeyDictionary()
-        known = self._methods.get(instance)
+        # With the object, so that it and its signatures, which refer to it, go together.
+        kept = getattr(instance, "__dict__", {}).get(KEPT_METHODS)
+        if kept is None:
+            kept = _KeptMethods()
+            _keep_with(instance, kept)
+        known = kept.get(self)
         if known is None:
-            # The method must not keep its instance, which keeps it, alive from here.
-            known = _BoundFunction(self._function, instance, self.dynamic, self._fallback)
-            self._methods[instance] = known
+            method = types.MethodType(self._function, instance)
+            known = kept.setdefault(self, CompiledFunction(method, self.dynamic, self._fallback))
         return known
+
+    def __reduce__(self) -> Any:
+        function = self._function
+        if isinstance(function, types.MethodType):
+            holder, name = function.__self__, function.__name__
+            if getattr(holder, name, None) is self:
+                return (getattr, (holder, name))
+        elif _named(self) is self:
+            return self.__qualname__  # as functions are: copies are the same
+        return (CompiledFunction, (function, self.dynamic, self._fallback))
+
+    # ------------------------------------------------------------ compiling
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
         names = [f"argument {i}" for i in range(len(args))]
@@ -85,27 +119,33 @@ class CompiledFunction(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_function(trace, leaves, found, True)
 
-        return Subject(self._what, (self._root(),), record, compile_trace)
+        return Subject(self._what, self._roots(), record, compile_trace)
 
     def _make(self, names: list[str], structures: list[Structure], leaves: list[Tensor]) -> Entry:
         size = size_of(leaves) if self.dynamic else None
-        if size is None:
+        kind = (structures, [(leaf.dtype, leaf.ndim) for leaf in leaves])
+        if size is None or kind in self._per_size:
             return super()._make(names, structures, leaves)
         subject = self._subject(structures, leaves)
         traced, sized = trace_sized(subject, structures, leaves, size)
         if isinstance(sized, str):
+            self._per_size.append(kind)
             self._history.append(sized)
             return Entry(names, structures, leaves, traced)
         return SizedEntry(names, structures, leaves, traced, sized, size)
 
-    def _root(self) -> Any:
-        """What the code can read is reached from here."""
-        return self._function
+    def clear_cache(self) -> None:
+        """Forget all signatures; losses that are still alive keep what they need."""
+        super().clear_cache()
+        self._per_size = []
+
+    def _roots(self) -> tuple[Any, ...]:
+        return (self._function,)
 
     def _called(self, args: tuple[Any, ...]) -> Any:
         if args and isinstance(args[-1], Keywords):
-            return self._root()(*args[:-1], **args[-1])
-        return self._root()(*args)
+            return self._function(*args[:-1], **args[-1])
+        return self._function(*args)
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         return self._called(args)
@@ -114,20 +154,30 @@ class CompiledFunction(Compiled):
         return f"<compiled {getattr(self._function, '__qualname__', self._function)!s}>"
 
 
-class _BoundFunction(CompiledFunction):
-    """A compiled method of one instance, which it does not keep alive."""
+def _with_keywords(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """All arguments as one tuple."""
+    return (*args, Keywords(kwargs)) if kwargs else args
 
-    def __init__(
-        self, function: Callable[..., Any], instance: Any, dynamic: bool, fallback: str
-    ) -> None:
-        super().__init__(function, dynamic, fallback)
-        self._instance = weakref.ref(instance)
 
-    def _root(self) -> Any:
-        instance = self._instance()
-        if instance is None:
-            raise _C.UserError("compile: the object that this method belongs to is gone")
-        return types.MethodType(self._function, instance)
+def _named(function: CompiledFunction) -> Any:
+    """What stands under the function's own name in its module."""
+    found: Any = sys.modules.get(function.__module__)
+    for name in getattr(function, "__qualname__", "").split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _keep_with(instance: Any, kept: _KeptMethods) -> None:
+    """Put the compiled methods of an object into it."""
+    if isinstance(instance, type):
+        setattr(instance, KEPT_METHODS, kept)
+        return
+    if not hasattr(instance, "__dict__"):
+        raise _C.ArgumentTypeError(
+            f"compile: an object with compiled methods needs a __dict__: got "
+            f"{type(instance).__name__}, whose class has __slots__; leave them out"
+        )
+    instance.__dict__[KEPT_METHODS] = kept
 
 
 def _result_structure(value: Any, leaves: list[Tensor]) -> Structure:

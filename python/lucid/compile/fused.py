@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 from lucid import _C, autograd
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.amp.grad_scaler import check_unscaled_dtypes, inverse_of, unscaled
 from lucid.autograd import no_grad
-from lucid.compile.entries import Compiled, Entry, checked_fallback
+from lucid.compile.entries import MISS, Compiled, Entry, checked_fallback
 from lucid.compile.loss import check_output, split_result
 from lucid.compile.reach import Place
-from lucid.compile.tracing import Subject, Traced
+from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import LEAF, Structure, flatten, unflatten
+from lucid.functions.comparison import all_finite
+from lucid.functions.precision import without_autocast
+from lucid.functions.random import get_rng_state, set_rng_state
 from lucid.nn.modules.module import Module
 from lucid.nn.utils.clip import clip_grad_norm_, clipped, get_total_norm
 from lucid.optim.optimizer import Group, Optimizer
@@ -43,26 +47,24 @@ class _FusedEntry(Entry):
         self._step = step
         self._groups = [(g, list(g["params"])) for g in step._optimizer.param_groups]
         self.plan = plan
-        self.is_spent = False
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
         if self.difference() is not None:
-            return None
+            return MISS
         numbers = self.plan.scalars()
         if numbers is None:
-            return None
+            return MISS
         if self._step._scaler is not None:
             numbers = (*self._step.scaling(), *numbers)
         result = super().try_run(args, numbers)
-        if result is None:
-            return None
+        if result is MISS:
+            return MISS
         if isinstance(result, Tensor):
             self.plan.commit(())
             return result
         results, aux, skipped, created = result
         if not self._step.report(skipped):
             self.plan.commit(created)
-            self.is_spent = self.plan.makes_state
         return (results, aux) if self._step.has_aux else results
 
     def difference(self) -> str | None:
@@ -75,7 +77,7 @@ class _FusedEntry(Entry):
             same = group is known and len(now) == len(params) and all(map(is_, now, params))
             if not same:
                 return "list of the optimizer's parameters"
-        if self.is_spent or not self.plan.stands():
+        if not self.plan.stands():
             return "state of the optimizer"
         return None
 
@@ -85,6 +87,8 @@ class _FusedEntry(Entry):
         found = self.difference()
         if found is None and self.plan.scalars() is None:
             found = "option of the optimizer"
+        if found is None and self._step.hooked() is not None:
+            found = "hook of a parameter"
         return found or super()._rebind(names, structures, leaves)
 
 
@@ -93,7 +97,8 @@ class FusedStep(Compiled):
 
     Calling it as ``step(x, *extra_inputs)`` updates parameters and optimizer state and returns
     the loss, without history; with ``has_aux`` it is ``(loss, aux)``. ``grad`` of the parameters
-    is neither read nor written. After an error parameters, optimizer state, buffers, generators
+    is neither read nor written, and a step with gradient hooks on parameters runs eagerly. One
+    thread at a time may call it. After an error parameters, optimizer state, buffers, generators
     and the scaler are as before the call.
     """
 
@@ -128,13 +133,17 @@ class FusedStep(Compiled):
             if param.requires_grad
         ]
 
+    def hooked(self) -> Tensor | None:
+        """A parameter with a gradient hook, which one executable would not call."""
+        return next((param for param, _ in self.pairs() if param._num_hooks), None)
+
     def scaling(self) -> tuple[float, ...]:
         """The numbers that a scaler adds to a run: the scale and its inverse."""
         if self._scaler is None:
             return ()
         self._scaler._check_step(self._optimizer)
         scale = self._scaler._scale_value()
-        return (scale, 1.0 / scale)
+        return (scale, inverse_of(scale))
 
     def report(self, skipped: Any) -> bool:
         """Tell the scaler how a run went; True if the update was skipped."""
@@ -196,83 +205,92 @@ class FusedStep(Compiled):
     def _loss_of(self, arguments: list[Any]) -> tuple[Tensor, Any]:
         """The loss of one micro-batch, its share of the whole, and the auxiliary results."""
         output = self._model(arguments[0])
-        check_output(output)
-        loss, aux = split_result(self._loss_fn(output, *arguments[1:]), self.has_aux)
+        check_output(output, self._what)
+        loss, aux = split_result(self._loss_fn(output, *arguments[1:]), self.has_aux, self._what)
         return (loss if self.accumulate == 1 else loss / self.accumulate), aux
 
     # ------------------------------------------------------------ compiled
 
+    def _roots(self) -> tuple[Any, ...]:
+        return (self._model, self._loss_fn)
+
     def _make(self, names: list[str], structures: list[Structure], leaves: list[Tensor]) -> Entry:
+        # Entries of state that was replaced would keep it alive.
+        self._entries = [e for e in self._entries if isinstance(e, _FusedEntry) and e.plan.stands()]
         recording = _Recording(self)
-        try:
-            traced = self._traced(recording, structures, leaves)
-        except BaseException:
-            if recording.plan is not None:
-                recording.plan.discard()
-            raise
+        traced = trace(recording.subject(), structures, leaves)
         assert recording.plan is not None
         return _FusedEntry(names, structures, leaves, traced, self, recording.plan)
 
-    @staticmethod
-    def _traced(recording: _Recording, structures: list[Structure], leaves: list[Tensor]) -> Traced:
-        from lucid.compile.tracing import trace
-
-        return trace(recording.subject(), structures, leaves)
-
-    def _run(
-        self, entry: Entry, args: tuple[Any, ...], structures: list[Structure], leaves: list[Tensor]
-    ) -> Any:
-        assert isinstance(entry, _FusedEntry)
-        try:
-            return super()._run(entry, args, structures, leaves)
-        except BaseException:
-            if entry not in self._entries:
-                entry.plan.discard()
-            raise
-
     def _keep(self, entry: Entry, leaves: list[Tensor], differences: list[str]) -> None:
         super()._keep(entry, leaves, differences)
-        if isinstance(entry, _FusedEntry) and entry.is_spent:
+        if isinstance(entry, _FusedEntry) and not entry.plan.stands():
             self._entries.remove(entry)  # it made optimizer state, which is there now
 
     # ------------------------------------------------------------ eager
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         pairs = self.pairs()
-        with self._own_gradients(pairs):
+        with _own_gradients(pairs), _undone_on_error(self._model):
             total: Tensor | None = None
             all_aux = []
             for arguments in self._micro_batches(list(args)):
                 loss, aux = self._loss_of(arguments)
                 scaled = loss if self._scaler is None else self._scaler.scale(loss)
                 scaled.backward()
-                all_aux.append(aux)
+                all_aux.append(_without_history(aux))
                 total = loss.detach() if total is None else total + loss.detach()
-            if self._scaler is not None:
-                self._scaler.unscale_(self._optimizer)
-            if self.clip_norm is not None:
-                clip_grad_norm_([param for param, _ in pairs], self.clip_norm)
-            if self._scaler is None:
-                self._optimizer.step()
-            else:
-                self._scaler.step(self._optimizer)
-                self._scaler.update()
+            without_autocast(self._update_eagerly, [param for param, _ in pairs])
         if not self.has_aux:
             return total
         return total, (all_aux[0] if self.accumulate == 1 else all_aux)
 
-    @staticmethod
-    @contextlib.contextmanager
-    def _own_gradients(pairs: list[tuple[Tensor, Group]]) -> Iterator[None]:
-        """Gradients of this step's own; those that were there are put back."""
-        before = [(param, param.grad) for param, _ in pairs]
-        for param, _ in before:
-            param.grad = None
-        try:
-            yield
-        finally:
-            for param, gradient in before:
-                param.grad = gradient
+    def _update_eagerly(self, params: list[Tensor]) -> None:
+        """Unscale, clip and update by the gradients that the parameters have."""
+        if self._scaler is not None:
+            self._scaler.unscale_(self._optimizer)
+        if self.clip_norm is not None:
+            clip_grad_norm_(params, self.clip_norm)
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+
+
+@contextlib.contextmanager
+def _own_gradients(pairs: list[tuple[Tensor, Group]]) -> Iterator[None]:
+    """Gradients of this step's own; those that were there are put back."""
+    before = [(param, param.grad) for param, _ in pairs]
+    for param, _ in before:
+        param.grad = None
+    try:
+        yield
+    finally:
+        for param, gradient in before:
+            param.grad = gradient
+
+
+@contextlib.contextmanager
+def _undone_on_error(model: Module) -> Iterator[None]:
+    """Put buffers and the default generator back if an eager step fails."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    generator = get_rng_state()
+    try:
+        yield
+    except BaseException:
+        with no_grad():
+            for buffer, value in before:
+                buffer.assign_(value)
+        set_rng_state(generator)
+        raise
+
+
+def _without_history(aux: Any) -> Any:
+    tensors: list[Tensor] = []
+    structure = flatten(aux, "aux", tensors)
+    detached = iter([tensor.detach() for tensor in tensors])
+    return unflatten(structure, lambda: next(detached))
 
 
 class _Recording:
@@ -293,7 +311,7 @@ class _Recording:
 
         return Subject(
             step._what,
-            (step._model, step._loss_fn),
+            step._roots(),
             self.record,
             compile_trace,
             places=self._places,
@@ -321,9 +339,13 @@ class _Recording:
         """The loss, auxiliary results, whether the update is skipped, and new optimizer state."""
         step = self._step
         pairs = step.pairs()
-        scaling: tuple[Tensor, ...] = ()
-        if step._scaler is not None:
-            scaling = (recorder.scalar(pairs[0][0]), recorder.scalar(pairs[0][0]))
+        hooked = step.hooked()
+        if hooked is not None:
+            raise _C.TraceError(
+                f"fused_step: a parameter of shape {hooked.shape} has a gradient hook, which one "
+                "executable does not call; remove it, or use make_step"
+            )
+        scaling = None if step._scaler is None else self._scaling(recorder, step._scaler)
         total, all_aux, sums = self._gradients(arguments, pairs, scaling)
         used = [i for i, gradient in enumerate(sums) if gradient is not None]
         self._check_used(used)
@@ -333,27 +355,50 @@ class _Recording:
         finally:
             recorder.resume()
         gradients: list[Tensor] = [sums[i] for i in used]  # type: ignore[misc]
+        skip, created = without_autocast(self._update, recorder, gradients, scaling)
         results: list[Tensor] = [total]
-        structures = [LEAF]
-        with no_grad():
-            skip = None
-            if scaling:
-                gradients = [gradient * scaling[1] for gradient in gradients]
-                skip = _any_nonfinite(gradients)
-            if step.clip_norm is not None:
-                norm = get_total_norm(gradients)
-                gradients = clipped(gradients, step.clip_norm, norm)
-            created = self.plan.record(gradients, self.plan.stand_ins(recorder), skip)
         if not step.has_aux and skip is None and not created:
             return results, None
         aux = all_aux[0] if step.accumulate == 1 else all_aux
-        structures.append(flatten(aux, "aux", results))
-        structures.append(flatten(skip, "skip", results))
-        structures.append(flatten(created, "created", results))
+        structures = [
+            LEAF,
+            flatten(aux, "aux", results),
+            flatten(skip, "skip", results),
+            flatten(created, "created", results),
+        ]
         return results, Structure("tuple", tuple, tuple(structures))
 
+    def _scaling(self, recorder: _C.Recorder, scaler: GradScaler) -> tuple[Tensor, Tensor]:
+        """The stand-ins of the scale and its inverse, of the scaler's own dtype."""
+        recorder.pause()
+        try:
+            like = scaler._scale_tensor(self._step.pairs()[0][0].device)
+        finally:
+            recorder.resume()
+        return recorder.scalar(like), recorder.scalar(like)
+
+    def _update(
+        self,
+        recorder: _C.Recorder,
+        gradients: list[Tensor],
+        scaling: tuple[Tensor, Tensor] | None,
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """Unscale, clip and update: whether it is skipped, and the new state tensors."""
+        step = self._step
+        assert self.plan is not None
+        skip = None
+        with no_grad():
+            if scaling is not None:
+                check_unscaled_dtypes(gradients)
+                skip = fn.logical_not(all_finite(gradients))
+                gradients = [unscaled(gradient, scaling[1]) for gradient in gradients]
+            if step.clip_norm is not None:
+                norm = get_total_norm(gradients)
+                gradients = clipped(gradients, step.clip_norm, norm)
+            return skip, self.plan.record(gradients, self.plan.stand_ins(recorder), skip)
+
     def _gradients(
-        self, arguments: list[Any], pairs: list[Any], scaling: tuple[Tensor, ...]
+        self, arguments: list[Any], pairs: list[Any], scaling: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, list[Any], list[Tensor | None]]:
         """The loss, the auxiliary results and the sums of gradients of all micro-batches."""
         params = [param for param, _ in pairs]
@@ -362,7 +407,7 @@ class _Recording:
         all_aux = []
         for part in self._step._micro_batches(arguments):
             loss, aux = self._step._loss_of(part)
-            scaled = loss * scaling[0] if scaling else loss
+            scaled = loss if scaling is None else loss * scaling[0]
             found = autograd.grad(scaled, params, allow_unused=True)
             with no_grad():
                 for i, gradient in enumerate(found):
@@ -382,12 +427,6 @@ class _Recording:
             "fused_step: the loss depends on no parameter of the optimizer; make the optimizer "
             "from the parameters of the model that is trained"
         )
-
-
-def _any_nonfinite(gradients: list[Tensor]) -> Tensor:
-    """() bool: is any element nan or infinite?"""
-    flags = [fn.logical_not(fn.all(fn.isfinite(gradient))) for gradient in gradients]
-    return fn.any(fn.stack(flags))
 
 
 def fused_step(
@@ -423,8 +462,8 @@ def fused_step(
 
     Returns: ``step(x, *extra_inputs)``, which returns the loss (the mean of the micro-batches).
     Raises: ArgumentTypeError for a model, loss_fn or optimizer of the wrong type; UserError for
-        an optimizer over other tensors than the model's, a bad clip_norm or accumulate;
-        UnsupportedError for an optimizer with a ``step`` of its own.
+        a bad clip_norm or accumulate, and at the first call if the loss depends on no parameter of
+        the optimizer; UnsupportedError for an optimizer with a ``step`` of its own.
     """
     _check_model(model, loss_fn)
     _check_optimizer("fused_step", optimizer)

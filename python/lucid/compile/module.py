@@ -141,6 +141,17 @@ class CompiledModule(Module):
 
 
 def _check_target(target: object) -> None:
+    if isinstance(target, (staticmethod, classmethod)):
+        kind = type(target).__name__
+        raise _C.ArgumentTypeError(
+            f"compile: expected a module or a function: got a {kind}; put @{kind} above "
+            "@lucid.compile"
+        )
+    if isinstance(target, Compiled):
+        raise _C.ArgumentTypeError(
+            f"compile: expected a module or a function: got a {type(target).__name__}, which is "
+            "compiled already; call it as it is"
+        )
     if isinstance(target, type) or not callable(target):
         kind = "a class" if isinstance(target, type) else type(target).__name__
         raise _C.ArgumentTypeError(
@@ -148,12 +159,30 @@ def _check_target(target: object) -> None:
         )
 
 
+def _forwarded(name: str) -> Callable[..., Any]:
+    """A method that calls the target's own, which its class may define anew."""
+
+    @functools.wraps(getattr(Module, name))
+    def method(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self._target, name)(*args, **kwargs)
+        return self if result is self._target else result
+
+    return method
+
+
+for _name in dir(Module):
+    _is_method = isinstance(getattr(Module, _name), types.FunctionType)
+    if _is_method and not _name.startswith("__") and _name not in vars(CompiledModule):
+        setattr(CompiledModule, _name, _forwarded(_name))
+
+
 def compile(target: Any = None, dynamic: bool = False, *, fallback: str | None = None) -> Any:
     """Compile the calls of a module or function, forward and backward.
 
     Args:
         target: a module, or a function of tensors (and numbers, strings, and lists, tuples or
-            dicts of them). Without it, a decorator is returned: ``@compile(dynamic=True)``.
+            dicts of them). Without it, a decorator is returned: ``@compile(dynamic=True)``. What
+            is compiled already is compiled anew, with the options given here.
         dynamic: one trace serves all sizes of the arguments' first axis: another size infers
             shapes and plans memory again, and traces nothing. A function whose graph depends on
             that size in another way than through shapes is compiled for each size.

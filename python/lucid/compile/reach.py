@@ -17,20 +17,39 @@ from lucid.autograd import Function
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
 from lucid.nn.modules.module import Module
 
-__all__ = ["KEPT_STEPS", "STRUCTURE", "Place", "Reach", "Watched", "plain_attributes"]
+__all__ = [
+    "KEPT_METHODS",
+    "KEPT_STEPS",
+    "STRUCTURE",
+    "Place",
+    "Reach",
+    "Rooted",
+    "Watched",
+    "plain_attributes",
+]
 
 # Types of values that cannot change inside.
 _FLAT = (bool, int, float, str, bytes, type(None))
 # Dictionaries of a module that are no plain attributes.
 STRUCTURE = ("_parameters", "_buffers", "_modules")
-# Where a model keeps the steps that were made for it: nothing that its code reads.
+# Where a model keeps the steps, and an object the methods, that were compiled for it: nothing that
+# its code reads.
 KEPT_STEPS = "_kept_steps"
+KEPT_METHODS = "_kept_methods"
+_HIDDEN = (*STRUCTURE, KEPT_STEPS, KEPT_METHODS)
 
 
 def plain_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module that are neither parameters, buffers nor modules."""
-    hidden = (*STRUCTURE, KEPT_STEPS)
-    return {k: v for k, v in module.__dict__.items() if k not in hidden}
+    return {k: v for k, v in module.__dict__.items() if k not in _HIDDEN}
+
+
+class Rooted:
+    """A compiled callable: in place of its attributes, what it was made of is reached."""
+
+    def _roots(self) -> tuple[Any, ...]:
+        """What its code can read is reached from these."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,7 +140,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 def _own_attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object itself, also those in slots."""
-    own = dict(getattr(value, "__dict__", {}))
+    own = {k: v for k, v in getattr(value, "__dict__", {}).items() if k != KEPT_METHODS}
     for cls in type(value).__mro__:
         if not _is_foreign(cls):
             own.update({n: getattr(value, n) for n in _slots_of(cls) if hasattr(value, n)})
@@ -195,6 +214,9 @@ class Reach:
             self._walk_module(value)
         elif isinstance(value, types.FunctionType):
             self._walk_function(value)
+        elif isinstance(value, Rooted):
+            for root in value._roots() if self._enter(value) else ():
+                self._walk(root, depth)
         elif isinstance(value, types.MethodType):
             self._walk(value.__self__, depth)
             self._walk(value.__func__, depth)

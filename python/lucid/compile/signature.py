@@ -188,6 +188,10 @@ class Signature:
             return None
         return found
 
+    def fits(self, captures: list[Tensor]) -> bool:
+        """True if the captured tensors are of the types that the trace saw."""
+        return [describe_tensor(tensor) for tensor in captures] == self._tensors
+
     def tensor_difference(self, captures: list[Tensor]) -> str:
         """What is not the same of which captured tensor."""
         for paths, before, tensor in zip(self._paths, self._tensors, captures, strict=True):

@@ -87,8 +87,10 @@ class Step(Compiled):
             recorder: _C.Recorder, arguments: list[Any]
         ) -> tuple[list[Tensor], Structure | None]:
             output = _forward_in_segments(recorder, self._model, arguments[0], segments)
-            check_output(output)
-            loss, aux = split_result(self._loss_fn(output, *arguments[1:]), self._has_aux)
+            check_output(output, self._what)
+            loss, aux = split_result(
+                self._loss_fn(output, *arguments[1:]), self._has_aux, self._what
+            )
             results = [loss]
             if not self._has_aux:
                 return results, None
@@ -99,8 +101,10 @@ class Step(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_step(made, leaves, found, self._bounded_limit())
 
-        roots = (self._model, self._loss_fn)
-        return Subject(self._what, roots, record, compile_trace, ends_in_loss=True)
+        return Subject(self._what, self._roots(), record, compile_trace, ends_in_loss=True)
+
+    def _roots(self) -> tuple[Any, ...]:
+        return (self._model, self._loss_fn)
 
     def _bounded_limit(self) -> int | None:
         return None if self._memory_limit is None else min(self._memory_limit, _MOST_BYTES)
@@ -126,8 +130,8 @@ class Step(Compiled):
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         output = self._model(args[0])
-        check_output(output)
-        loss, aux = split_result(self._loss_fn(output, *args[1:]), self._has_aux)
+        check_output(output, self._what)
+        loss, aux = split_result(self._loss_fn(output, *args[1:]), self._has_aux, self._what)
         if not self._has_aux:
             return loss
         tensors: list[Tensor] = []

@@ -53,6 +53,8 @@ class Subject:
     sized: tuple[bool, ...] = ()
     #: More operations are refused; None for no bound.
     max_nodes: int | None = None
+    #: Makes the recorder that begins its messages with ``what``.
+    recorder: Callable[[str], _C.Recorder] = _C.Recorder
 
 
 class Traced:
@@ -187,7 +189,7 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
-    recorder = _C.Recorder(subject.what)
+    recorder = subject.recorder(subject.what)
     if subject.max_nodes is not None:
         recorder.limit_nodes(subject.max_nodes)
     try:

@@ -175,15 +175,13 @@ def place(tensor: Tensor, device: DeviceLike | None, requires_grad: bool = False
     if device is not None:
         wanted = as_device(device)
         if wanted != tensor.device:
-            tensor = _moved(tensor, wanted)
+            tensor = _C.to_device(tensor, wanted.type)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _moved(tensor: Tensor, device: _C.device) -> Tensor:
-    _C.require_device(device)
-    raise _C.UnsupportedError(
-        f"to: no copy from {tensor.device.type} to {device.type}; make the tensor on that device"
-    )
+def beside(made: Tensor, like: Tensor) -> Tensor:
+    """A newly made tensor on the device of ``like``."""
+    return made if made.device == like.device else place(made, like.device)
 
 
 def cast(tensor: Tensor, dtype: _C.dtype) -> Tensor:

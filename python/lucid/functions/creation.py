@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
-from lucid.functions.arguments import DeviceLike, Size, as_int, cast, new_shape, place
+from lucid.functions.arguments import DeviceLike, Size, as_int, beside, cast, new_shape, place
 from lucid.functions.data import array_of, from_array
 from lucid.functions.dtypes import as_dtype, dtype_name, is_floating, scalar_dtype
 from lucid.functions.precision import autocast_as
@@ -381,4 +381,5 @@ def _triangle(op: str, comparison: str, input: Tensor, diagonal: int) -> Tensor:
     rows, columns = input.shape[-2:]
     row = emit("arange", start=diagonal, step=1, count=rows, dtype=_C.int64)
     row = emit("reshape", row, shape=(rows, 1))
-    return emit(comparison, row, _steps(columns, (columns,)))
+    mask = emit(comparison, row, _steps(columns, (columns,)))
+    return beside(mask, input)

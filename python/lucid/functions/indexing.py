@@ -17,6 +17,7 @@ from lucid import _C
 from lucid._C import Tensor, emit
 from lucid.functions.arguments import (
     as_int,
+    beside,
     broadcast_shapes,
     cast,
     is_broadcastable,
@@ -50,9 +51,10 @@ __all__ = [
 _DEPENDS = "the result's shape depends on data, which a compiled step cannot hold"
 
 
-def from_positions(positions: NDArray[Any]) -> Tensor:
-    """An int64 tensor of positions that NumPy found (eager only)."""
-    return _C.from_numpy(numpy.ascontiguousarray(positions, dtype="int64"), copy=True)
+def from_positions(positions: NDArray[Any], like: Tensor) -> Tensor:
+    """An int64 tensor of positions that NumPy found (eager only), on the device of ``like``."""
+    made = _C.from_numpy(numpy.ascontiguousarray(positions, dtype="int64"), copy=True)
+    return beside(made, like)
 
 
 def repeated_places(repeats: Tensor, length: int) -> Tensor:
@@ -64,7 +66,7 @@ def repeated_places(repeats: Tensor, length: int) -> Tensor:
             f"repeat_interleave: repeats of shape {tuple(repeats.shape)} for size {length}; "
             "give one integer of 0 or more for each element"
         )
-    return from_positions(numpy.repeat(numpy.arange(length), counts))
+    return from_positions(numpy.repeat(numpy.arange(length), counts), repeats)
 
 
 def _flat(input: Tensor) -> Tensor:
@@ -179,7 +181,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def _scattered(op: str, input: Tensor, dim: int, index: Tensor, src: Tensor | float) -> Tensor:
     if not isinstance(src, Tensor):
         number = fitting(src, input.dtype, op)
-        src = emit("full", shape=index.shape, dtype=input.dtype, value=number)
+        src = beside(emit("full", shape=index.shape, dtype=input.dtype, value=number), input)
     elif src.shape != index.shape:
         sizes = index.shape
         fits = src.ndim == len(sizes) and all(a >= b for a, b in zip(src.shape, sizes, strict=True))
@@ -252,7 +254,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     if input.shape != shape:
         input = emit("broadcast_to", input, shape=shape)
     wide = numpy.broadcast_to(to_array(mask), shape)
-    return emit("take", _flat(input), from_positions(numpy.flatnonzero(wide)), dim=0)
+    return emit("take", _flat(input), from_positions(numpy.flatnonzero(wide), input), dim=0)
 
 
 @overload
@@ -273,8 +275,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     mask = input if input.dtype is _C.bool_ else emit("ne", input, 0)
     array = to_array(mask)
     if as_tuple:
-        return tuple([from_positions(x) for x in numpy.nonzero(numpy.atleast_1d(array))])
-    return from_positions(numpy.argwhere(array))
+        return tuple([from_positions(x, input) for x in numpy.nonzero(numpy.atleast_1d(array))])
+    return from_positions(numpy.argwhere(array), input)
 
 
 def unique(
@@ -297,11 +299,12 @@ def unique(
     )
     if axis is None:
         inverse = inverse.reshape(array.shape)
-    found = [cast(_C.from_numpy(numpy.ascontiguousarray(values), copy=True), input.dtype)]
+    elements = beside(_C.from_numpy(numpy.ascontiguousarray(values), copy=True), input)
+    found = [cast(elements, input.dtype)]
     if return_inverse:
-        found.append(from_positions(inverse))
+        found.append(from_positions(inverse, input))
     if return_counts:
-        found.append(from_positions(counts))
+        found.append(from_positions(counts, input))
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -330,8 +333,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise _C.OutOfRangeError(
                 f"one_hot: a class is negative: the largest is {count - 1}; use classes from 0 on"
             )
-    zeros = emit("full", shape=(*tensor.shape, count), dtype=_C.int64, value=0)
-    ones = emit("full", shape=(*tensor.shape, 1), dtype=_C.int64, value=1)
+    zeros = beside(emit("full", shape=(*tensor.shape, count), dtype=_C.int64, value=0), tensor)
+    ones = beside(emit("full", shape=(*tensor.shape, 1), dtype=_C.int64, value=1), tensor)
     # scatter counts negative classes from the end, so they are sent out of range.
     known = emit("where", emit("lt", tensor, 0), count, tensor)
     place = emit("reshape", known, shape=(*tensor.shape, 1))
@@ -369,7 +372,7 @@ def pad(
     for dim in range(input.ndim):
         if low[dim] or high[dim]:
             places = _padded_places(mode, input.shape[dim], low[dim], high[dim])
-            result = emit("take", result, places, dim=dim)
+            result = emit("take", result, beside(places, result), dim=dim)
     return result
 
 

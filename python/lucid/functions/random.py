@@ -19,6 +19,7 @@ from lucid.functions.arguments import (
     Operand,
     Size,
     as_int,
+    beside,
     broadcast_shapes,
     cast,
     new_shape,
@@ -255,7 +256,7 @@ def bernoulli(
     elif not 0 <= p <= 1:
         raise _C.UserError(f"bernoulli: p is no probability: got {p}; use 0 to 1")
     kind = _C.float64 if input.dtype is _C.float64 else _C.float32
-    drawn = emit("uniform", _source(generator), shape=input.shape, dtype=kind)
+    drawn = beside(emit("uniform", _source(generator), shape=input.shape, dtype=kind), input)
     return cast(emit("lt", drawn, input if p is None else p), input.dtype)
 
 
@@ -288,6 +289,7 @@ def normal(
         shape = new_shape("normal", (size,))
     kind = given[0].dtype if dtype is None and given else _float_dtype("normal", dtype)
     drawn = emit("normal", _source(generator), shape=shape, dtype=kind)
+    drawn = beside(drawn, given[0]) if given else drawn
     scaled = drawn if not isinstance(std, Tensor) and std == 1 else emit("mul", drawn, std)
     moved = scaled if not isinstance(mean, Tensor) and mean == 0 else emit("add", scaled, mean)
     return place(moved, device, requires_grad)
@@ -325,8 +327,9 @@ def multinomial(
     weights = reshaped(emit("detach", input), (input.numel() // max(length, 1), length))
     if not _C.is_tracing():
         _check_weights(weights)
+        weights = place(weights, "cpu")  # in float64, and found by the host
     draw = _with_replacement if replacement else _without_replacement
-    drawn = draw(weights, count, _source(generator))
+    drawn = beside(draw(weights, count, _source(generator)), input)
     return drawn if input.ndim == 2 else reshaped(drawn, (count,))
 
 

@@ -12,7 +12,15 @@ from typing import overload
 
 from lucid import _C
 from lucid._C import Tensor, emit
-from lucid.functions.arguments import Dims, Operand, cast, normalize_dim, normalize_dims, reshaped
+from lucid.functions.arguments import (
+    Dims,
+    Operand,
+    beside,
+    cast,
+    normalize_dim,
+    normalize_dims,
+    reshaped,
+)
 from lucid.functions.dtypes import dtype_name, is_floating
 from lucid.functions.precision import autocast_as
 from lucid.functions.sorting import ValuesIndices, median, pick
@@ -187,7 +195,7 @@ def min(
 def _extreme(op: str, arg_op: str, input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:
     dim = normalize_dim(op, dim, input.ndim)
     if input.ndim == 0:
-        position = emit("full", shape=(), dtype=_C.int64, value=0)
+        position = beside(emit("full", shape=(), dtype=_C.int64, value=0), input)
         return ValuesIndices(emit("reshape", input, shape=()), position)
     indices = emit(arg_op, input, dim=dim, keepdim=True)
     return pick(input, indices, dim, keepdim)

@@ -17,6 +17,7 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor, emit, view
 from lucid.functions.arguments import (
+    beside,
     broadcast_shapes,
     cast,
     count_axes,
@@ -143,9 +144,10 @@ def _plan(x: Tensor, index: object) -> _Plan:
         elif item is None or item is True:
             shape.append(1)
         elif item is False:
-            picked.append(_Picked(len(shape), tensor([], _C.int64)))
+            picked.append(_Picked(len(shape), beside(tensor([], _C.int64), x)))
             shape.append(1)
         elif isinstance(item, Tensor):
+            item = beside(item, x)
             axes = _axes_of(item)
             covered = tuple(old[axis : axis + axes])
             if item.dtype is _C.bool_ and tuple(item.shape) != covered:
@@ -203,7 +205,7 @@ def _positions(picked: list[_Picked]) -> list[_Picked]:
             "use where(mask, x, other)",
         )
         found = numpy.nonzero(to_array(index))
-        result.extend(_Picked(axis + i, from_positions(p)) for i, p in enumerate(found))
+        result.extend(_Picked(axis + i, from_positions(p, index)) for i, p in enumerate(found))
     return result
 
 
@@ -246,6 +248,7 @@ def _linear(shape: Sequence[int], picked: list[_Picked]) -> Tensor:
     for axis, index in reversed(picked):
         # A table look-up wraps negative places and refuses those out of range.
         table = emit("arange", start=0, step=stride, count=shape[axis], dtype=_C.int64)
+        table = beside(table, index)
         term = emit("take", table, index, dim=0)
         total = term if total is None else emit("add", term, total)
         stride *= shape[axis]
@@ -297,7 +300,9 @@ def put(x: Tensor, index: object, value: object) -> None:
 
 
 def _as_value(value: object, like: Tensor) -> Tensor:
-    return cast(as_tensor(value, None if isinstance(value, Tensor) else like.dtype), like.dtype)
+    if isinstance(value, Tensor):
+        return cast(value, like.dtype)
+    return beside(as_tensor(value, like.dtype), like)
 
 
 def _fitted(value: object, shape: Sequence[int], like: Tensor) -> Tensor:
@@ -307,7 +312,7 @@ def _fitted(value: object, shape: Sequence[int], like: Tensor) -> Tensor:
     """
     if isinstance(value, (int, float)):
         number = value if is_floating(like.dtype) else int(value)
-        return emit("full", shape=shape, dtype=like.dtype, value=number)
+        return beside(emit("full", shape=shape, dtype=like.dtype, value=number), like)
     source = _as_value(value, like)
     old = tuple(source.shape)
     extra = max(0, len(old) - len(shape))
@@ -355,7 +360,7 @@ def _put_mask(x: Tensor, picked: _Picked, value: object) -> Tensor | None:
     wide_mask = reshaped(mask, (*mask.shape, *[1] * tail))
     if isinstance(value, (int, float)):
         number = value if is_floating(x.dtype) else int(value)
-        source = emit("full", shape=(), dtype=x.dtype, value=number)
+        source = beside(emit("full", shape=(), dtype=x.dtype, value=number), x)
         return emit("where", wide_mask, source, x)
     source = _as_value(value, x)
     shape = tuple(source.shape)

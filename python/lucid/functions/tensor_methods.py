@@ -321,7 +321,7 @@ def where(self: Tensor, condition: Tensor, other: Operand) -> Tensor:
 def _len(self: Tensor) -> int:
     if self.ndim == 0:
         raise _C.ArgumentTypeError("len: a 0-d tensor has no length; use item()")
-    return self.shape[0]
+    return self.shape[0].__index__()  # a plain integer, which a marked size is told of
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:

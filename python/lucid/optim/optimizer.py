@@ -145,14 +145,20 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, all in one executable.
 
-        Groups with ``foreach=False`` are updated one operation at a time, with the same results
-        bit for bit. After an error nothing is updated.
+        After an error nothing is updated. Groups with ``foreach=False`` are updated parameter by
+        parameter, one operation at a time, with the same results bit for bit: for debugging.
 
         Args:
             closure: computes the loss anew and calls ``backward``; run first if given.
 
         Returns: what the closure returned, else None.
+        Raises: TraceError inside a compiled step or function.
         """
+        if _C.is_tracing():
+            raise _C.TraceError(
+                "optimizer: step was called inside a trace, whose later runs would not advance "
+                "the optimizer's counts; call it after the step, or use lucid.compile.fused_step"
+            )
         loss = None
         if closure is not None:
             with enable_grad():
@@ -161,7 +167,7 @@ class Optimizer:
             together: list[tuple[Tensor, Group]] = []
             for group in self.param_groups:
                 found = [(param, group) for param in group["params"] if param.grad is not None]
-                if group.get("foreach") is False or _C.is_tracing():
+                if group.get("foreach") is False:
                     for param, _ in found:
                         self._update_one(param, group)
                 else:
@@ -170,7 +176,7 @@ class Optimizer:
         return loss
 
     def _update_one(self, param: Tensor, group: Group) -> None:
-        state = self.state[param]
+        state = dict(self.state.get(param, {}))
         tensors = self._tensors(param, group, state)
         numbers = self._numbers(group, state)
         gradient = param.grad
@@ -183,6 +189,8 @@ class Optimizer:
                 state[name] = tensor
             else:
                 known.assign_(tensor)
+        if state:
+            self.state.setdefault(param, {}).update(state)
 
     # ------------------------------------------------------------ saving
 

@@ -26,6 +26,9 @@ _MAX_PLANS = 8
 Pair = tuple[Tensor, "Group"]
 
 
+_NOTHING: dict[str, Any] = {}
+
+
 def _counters_of(state: dict[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in _COUNTERS if name in state}
 
@@ -38,29 +41,72 @@ class _Class:
         self.options = dict(numbers.options)
         self.names = list(numbers.scalars)
         self.params: list[Tensor] = []
-        self.states: list[dict[str, Any]] = []
         self.before = counters
         self.after: dict[str, Any] = {}
+        # Of the last run: its counts, and what the states of the parameters had after it.
+        self._counts: dict[str, Any] = {}
+        self._watch: _C.Watch | None = None
+
+    def holds(self) -> bool:
+        """True if all states are as the last run of this plan has left them."""
+        if self._watch is None:
+            return False
+        if self._watch.holds():
+            return True
+        self._watch = None
+        return False
+
+    @property
+    def is_unwatched(self) -> bool:
+        """True until the first run, and after somebody else has changed a state."""
+        return self._watch is None
+
+    def commit(self, state_of: dict[Tensor, dict[str, Any]], watches: bool) -> None:
+        """Advance the counts of all parameters; from then on see who changes their states."""
+        self._counts = self.after
+        if self._watch is not None:
+            for name, count in self.after.items():
+                self._watch.put(name, count)
+            return
+        items: list[tuple[dict[Any, Any], Any, Any]] = []
+        for param in self.params:
+            if self.after:
+                state_of.setdefault(param, {}).update(self.after)
+            state = state_of.get(param)
+            if state is not None:
+                items.append((state_of, param, state))
+                items += [(state, name, value) for name, value in state.items()]
+        if watches:
+            self._watch = _C.Watch(items)
 
     def scalars(self, optimizer: Optimizer) -> list[float] | None:
         """The numbers of the next step; None if the arithmetic would be another."""
-        before = _counters_of(self.states[0])
-        for name, count in before.items():
-            for state in self.states:
-                if state.get(name) != count:
-                    return None
-        self.after = before
+        if self._watch is not None:
+            self.after = dict(self._counts)
+        elif not self._take_counts(optimizer.state):
+            return None
         numbers = optimizer._numbers(self.group, self.after)
         if numbers.options != self.options or list(numbers.scalars) != self.names:
             return None
         return list(numbers.scalars.values())
+
+    def _take_counts(self, state_of: dict[Tensor, dict[str, Any]]) -> bool:
+        """Start from the counts of all parameters; False if they differ."""
+        states = [state_of.get(param, _NOTHING) for param in self.params]
+        for name in _COUNTERS:
+            count = states[0].get(name)
+            for state in states:
+                if state.get(name) != count:
+                    return False
+        self.after = _counters_of(states[0])
+        return True
 
 
 class Plan:
     """One update that can be traced, or run again: which parameters, state and numbers.
 
     ``pairs`` are the parameters that have gradients, with their groups. State tensors that are
-    new are made here.
+    new are made here, and put into the optimizer's state after the first run.
     """
 
     def __init__(self, optimizer: Optimizer, pairs: Sequence[Pair]) -> None:
@@ -68,26 +114,21 @@ class Plan:
         self.params = [param for param, _ in pairs]
         self._groups = [group for _, group in pairs]
         self._state = optimizer.state
-        self._tensors = []
-        self._fresh: list[tuple[dict[str, Any], str]] = []
+        self._tensors: list[dict[str, Tensor]] = []
+        # By parameter, what its state must have for this plan to be right; None for nothing.
+        self._expected: list[dict[str, Tensor | None]] = []
         self._classes: list[_Class] = []
         self._class_of: list[_Class] = []
         for param, group in pairs:
-            state = self._state[param]
+            state = dict(self._state.get(param, _NOTHING))
             known_names = set(state)
-            self._tensors.append(optimizer._tensors(param, group, state))
-            self._fresh += [(state, name) for name in state if name not in known_names]
-            self._class_of.append(self._find_class(param, group, state))
-        # What must still stand in a state for this plan to be right.
-        self._expected = [
-            (self._state[param], name, tensor)
-            for param, tensors in zip(self.params, self._tensors, strict=True)
-            for name, tensor in tensors.items()
-        ]
-        self._made: list[tuple[dict[str, Any], str]] = []
+            tensors = optimizer._tensors(param, group, state)
+            self._tensors.append(tensors)
+            self._expected.append({n: t if n in known_names else None for n, t in tensors.items()})
+            self._class_of.append(self._find_class(param, group, _counters_of(state)))
+        self._made: list[tuple[int, str]] = []
 
-    def _find_class(self, param: Tensor, group: Group, state: dict[str, Any]) -> _Class:
-        counters = _counters_of(state)
+    def _find_class(self, param: Tensor, group: Group, counters: dict[str, Any]) -> _Class:
         for known in self._classes:
             same_numbers = known.group is group and known.before == counters
             if same_numbers and known.params[0].dtype == param.dtype:
@@ -96,7 +137,6 @@ class Plan:
             known = _Class(group, counters, self._optimizer._numbers(group, dict(counters)))
             self._classes.append(known)
         known.params.append(param)
-        known.states.append(state)
         return known
 
     def stand_ins(self, recorder: _C.Recorder) -> list[dict[str, Tensor]]:
@@ -135,14 +175,10 @@ class Plan:
                         before = old[name]
                         before.assign_(tensor if skip is None else _kept(skip, before, tensor))
                     else:
-                        self._made.append((self._state[param], name))
+                        self._made.append((i, name))
+                        self._expected[i][name] = None
                         created.append(tensor)
         return created
-
-    @property
-    def makes_state(self) -> bool:
-        """True if a run makes state tensors that were not there: it fits once."""
-        return bool(self._made)
 
     def fits(self, pairs: Sequence[Pair]) -> bool:
         """True if this plan updates just these parameters, of an optimizer whose state is as
@@ -155,10 +191,18 @@ class Plan:
         return self.stands()
 
     def stands(self) -> bool:
-        """True while the optimizer's state tensors are those that this plan knows."""
+        """True while the optimizer's state tensors are those that this plan knows: one that
+        makes tensors stands until its first run."""
         if self._optimizer.state is not self._state:
             return False
-        return all(state.get(name) is tensor for state, name, tensor in self._expected)
+        if all([known.holds() for known in self._classes]):
+            return True
+        for param, expected in zip(self.params, self._expected, strict=True):
+            state = self._state.get(param, _NOTHING)
+            for name, tensor in expected.items():
+                if state.get(name) is not tensor:
+                    return False
+        return True
 
     def scalars(self) -> tuple[float, ...] | None:
         """The numbers of the next step, in order; None if another plan is needed."""
@@ -170,26 +214,28 @@ class Plan:
             result += found
         return tuple(result)
 
-    def places(self) -> list[tuple[dict[str, Any], str]]:
+    def places(self) -> list[tuple[dict[str, Tensor], str]]:
         """Where the state tensors that it reads stand."""
-        return [(state, name) for state, name, _ in self._expected]
-
-    def discard(self) -> None:
-        """Take back the state that was made for this plan: it has not run."""
-        for state, name in self._fresh:
-            state.pop(name, None)
-        for param in self.params:
-            if not self._state[param]:
-                del self._state[param]
+        return [(tensors, name) for tensors in self._tensors for name in tensors]
 
     def commit(self, created: Sequence[Tensor]) -> None:
-        """Advance the counts after a run, and keep the state tensors that it made."""
+        """Note a run that has succeeded: new state tensors, and counts advanced."""
+        if any(known.is_unwatched for known in self._classes):
+            self._put_tensors(created)
         for known in self._classes:
-            if known.after:
-                for state in known.states:
-                    state.update(known.after)
-        for (state, name), tensor in zip(self._made, created, strict=True):
-            state[name] = tensor
+            known.commit(self._state, watches=not self._made)
+
+    def _put_tensors(self, created: Sequence[Tensor]) -> None:
+        """Put the state tensors that are new into the optimizer's state."""
+        for param, expected, tensors in zip(
+            self.params, self._expected, self._tensors, strict=True
+        ):
+            fresh = {n: t for n, t in tensors.items() if expected[n] is None}
+            if fresh:
+                self._state.setdefault(param, {}).update(fresh)
+                expected.update(fresh)
+        for (i, name), tensor in zip(self._made, created, strict=True):
+            self._state.setdefault(self.params[i], {})[name] = tensor
 
 
 def _kept(skip: Tensor, old: Tensor, new: Tensor) -> Tensor:
@@ -239,17 +285,14 @@ class Updates:
                 if known is not self._known[0]:
                     self._known = [known, *(k for k in self._known if k is not known)]
                 return
+        # Plans of state that was replaced would keep it alive.
+        self._known = [known for known in self._known if known.plan.stands()]
         for part in _by_device(pairs):
-            plan = Plan(self._optimizer, part)
-            try:
-                gradients = [param.grad for param, _ in part]  # type: ignore[misc]
-                made = _Compiled(plan, gradients)
-                if not self._run(made, gradients):
-                    raise _C.InternalError("optimizer: a fresh executable refused its own update")
-            except BaseException:
-                plan.discard()
-                raise
-            if not made.plan.makes_state and len(part) == len(pairs):
+            gradients = [param.grad for param, _ in part]  # type: ignore[misc]
+            made = _Compiled(Plan(self._optimizer, part), gradients)
+            if not self._run(made, gradients):
+                raise _C.InternalError("optimizer: a fresh executable refused its own update")
+            if len(part) == len(pairs) and made.plan.stands():
                 self._known = [made, *self._known][:_MAX_PLANS]
 
     @staticmethod

@@ -37,7 +37,10 @@ class FusedKernel final : public Kernel {
     }
     for (const auto& instruction : program_.instructions) cost_ns_ += instruction.tile.cost_ns;
     cost_ns_ += kTrafficNs * static_cast<double>(in_bytes_.size() + out_bytes_.size());
-    tile_bytes_ = plan_.tile_elements() * static_cast<int64_t>(sizeof(double));
+    int64_t item_bytes = program_.register_item_bytes;
+    for (const int64_t bytes : in_bytes_) item_bytes = std::max(item_bytes, bytes);
+    const int64_t tile_bytes = plan_.tile_elements() * item_bytes;
+    tile_bytes_ = (tile_bytes + kAlignment - 1) / kAlignment * kAlignment;
     const auto wanted = static_cast<int64_t>(kRangeNs / cost_ns_);
     grain_ = std::max(wanted / plan_.tile_elements(), int64_t{1}) * plan_.tile_elements();
   }

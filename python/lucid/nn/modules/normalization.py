@@ -106,7 +106,9 @@ class _BatchNorm(_RunningNorm):
                 self.num_batches_tracked.assign_(self.num_batches_tracked + 1)
                 if self.momentum is None:
                     # The mean of all batches so far weighs the new one by 1 / count.
-                    momentum = 1.0 / self.num_batches_tracked.to(_C.float64)
+                    count = self.num_batches_tracked
+                    is_wide = count.device.type == "cpu"  # metal has no float64
+                    momentum = 1.0 / count.to(_C.float64 if is_wide else _C.float32)
         uses_batch = self.training or (self.running_mean is None and self.running_var is None)
         keeps_stats = not self.training or self.track_running_stats
         return F.batch_norm(

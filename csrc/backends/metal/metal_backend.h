@@ -1,0 +1,14 @@
+// The metal backend: graphs as MPSGraph executables over shared MTLBuffers.
+#pragma once
+
+#include "backends/backend.h"
+
+namespace lucid::metal {
+
+/// True if the system has a Metal device that can run graphs.
+bool is_available();
+
+/// The one backend of the process. Call only if is_available().
+backends::Backend& backend();
+
+}  // namespace lucid::metal

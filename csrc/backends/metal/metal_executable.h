@@ -1,0 +1,66 @@
+// MetalExecutable: a graph compiled once by MPSGraph and submitted at each run.
+#pragma once
+
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/metal/lowering.h"
+#include "backends/metal/metal_buffer.h"
+#include "backends/metal/stream.h"
+
+namespace lucid::metal {
+
+class MetalExecutable final : public backends::Executable {
+ public:
+  /// Throws UnsupportedError for what has no lowering.
+  MetalExecutable(const ir::Graph& graph, const LoweringOptions& options);
+
+  /// Submits the run and returns at once; reading an output waits for it. A graph that counts
+  /// indices out of range is waited for, so that bad indices spoil nothing.
+  std::vector<backends::BufferRef> run(std::span<const backends::BufferRef> inputs,
+                                       const ir::Attrs* run_time_attrs) const override;
+  /// The driver's own memory is not known: arena_peak is 0.
+  backends::MemoryReport memory() const override { return memory_; }
+
+ private:
+  /// What a feed of the compiled executable is filled with.
+  struct Feed {
+    bool is_host = false;
+    size_t place = 0;  ///< among the graph's inputs, or among the host feeds
+    ValueType type;
+  };
+  /// A target of the compiled executable.
+  struct Target {
+    ValueType type;
+    int flag = -1;  ///< place among the flags, or -1 for an output
+  };
+  struct Flag {
+    std::string op;
+    int64_t size;
+    ir::LocationRef location;
+  };
+  struct Run;
+
+  void build(const ir::Graph& graph, const LoweringOptions& options);
+  void compile(const Lowering& lowering, const std::vector<Tensor>& targets);
+  void check_indices(std::span<const backends::BufferRef> inputs) const;
+  void bind_input(Run& run, const Feed& feed, const backends::BufferRef& buffer) const;
+  void bind_host_feed(Run& run, const Feed& feed, std::span<const backends::BufferRef> inputs,
+                      const ir::Attrs* run_time_attrs) const;
+  void bind_target(Run& run, const Target& target) const;
+  /// Looks at what a finished run counted.
+  std::function<std::optional<Error>()> flag_check(const Run& run) const;
+
+  Retained<MPSGraph*> graph_;
+  Retained<MPSGraphExecutable*> executable_;
+  std::vector<IndexCheck> checks_;
+  std::vector<HostFeed> host_feeds_;
+  std::vector<Flag> flags_;
+  std::vector<Feed> feeds_;         // in the order of the executable
+  std::vector<Target> targets_;     // in the order of the executable
+  std::vector<int> output_target_;  // by graph output: its target, or -1 for an empty value
+  backends::MemoryReport memory_;
+  int offset_attr_ = -1;  ///< place of a run-time offset among the only node's attributes
+};
+
+}  // namespace lucid::metal

@@ -1,0 +1,145 @@
+#include "backends/metal/stream.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "backends/metal/gpu.h"
+
+namespace lucid::metal {
+namespace {
+
+constexpr NSInteger kOutOfMemoryCode = 8;  // MTLCommandBufferErrorOutOfMemory
+
+std::optional<Error> error_of(id<MTLCommandBuffer> commands) {
+  if ([commands status] != MTLCommandBufferStatusError) return std::nullopt;
+  NSError* error = [commands error];
+  const bool is_memory = error != nil && [error code] == kOutOfMemoryCode;
+  const std::string text = error == nil ? "no reason given" : text_of([error localizedDescription]);
+  return Error(is_memory ? ErrorKind::kOutOfMemory : ErrorKind::kInternal,
+               "metal: the device failed: " + text + "; the results of that run are lost");
+}
+
+}  // namespace
+
+// Never destroyed: buffers may outlive every static object.
+Stream& Stream::get() {
+  static Stream* const instance = new Stream;  // NOLINT: see above
+  return *instance;
+}
+
+void Stream::submit(Submission submission, const std::function<void(MPSCommandBuffer*)>& encode) {
+  const AutoreleasePool pool;
+  retire_finished();
+  for (;;) {
+    EntryRef done;  // dropped without the lock
+    Lock lock(mutex_);
+    if (in_flight_.size() < kMaxInFlight) break;
+    done = finish_front(lock);
+  }
+  const std::scoped_lock building(Gpu::get().mutex());
+  {
+    const Lock lock(mutex_);
+    for (const MetalBufferRef& input : submission.inputs) {
+      if (input->failure != nullptr) throw_failure(input->failure);
+    }
+    if (queue_failed_) Gpu::get().renew_queue();  // the failed queue ignores what follows
+    queue_failed_ = false;
+  }
+  auto entry = std::make_shared<Entry>();
+  entry->commands = guarded("metal: run", [&] {
+    MPSCommandBuffer* commands =
+        [MPSCommandBuffer commandBufferFromCommandQueue:Gpu::get().queue()];
+    if (commands == nil) throw Error(ErrorKind::kInternal, "metal: no command buffer was given");
+    encode(commands);
+    // Encoding may have committed and gone on with another buffer: the last one is waited for.
+    auto last = Retained<id<MTLCommandBuffer>>::share([commands rootCommandBuffer]);
+    [commands commit];
+    return last;
+  });
+  entry->submission = std::move(submission);
+  const Lock lock(mutex_);
+  ++num_submitted_;
+  for (const MetalBufferRef& output : entry->submission.outputs) output->ticket = num_submitted_;
+  in_flight_.push_back(std::move(entry));
+}
+
+void Stream::wait(const MetalBuffer& buffer) {
+  const AutoreleasePool pool;
+  for (;;) {
+    EntryRef done;  // dropped without the lock
+    Lock lock(mutex_);
+    if (buffer.ticket <= num_retired_) {
+      if (buffer.failure != nullptr) throw_failure(buffer.failure);
+      return;
+    }
+    done = finish_front(lock);
+  }
+}
+
+void Stream::synchronize() {
+  const AutoreleasePool pool;
+  for (;;) {
+    EntryRef done;  // dropped without the lock
+    Lock lock(mutex_);
+    if (in_flight_.empty()) {
+      if (unreported_ != nullptr) throw_failure(unreported_);
+      return;
+    }
+    done = finish_front(lock);
+  }
+}
+
+void Stream::retire_finished() {
+  const AutoreleasePool pool;
+  for (;;) {
+    EntryRef done;  // dropped without the lock
+    Lock lock(mutex_);
+    if (in_flight_.empty()) return;
+    const MTLCommandBufferStatus status = [in_flight_.front()->commands.get() status];
+    if (status != MTLCommandBufferStatusCompleted && status != MTLCommandBufferStatusError) return;
+    done = finish_front(lock);
+  }
+}
+
+// Waits for the oldest run and retires it, unless another thread did so meanwhile.
+Stream::EntryRef Stream::finish_front(Lock& lock) {
+  EntryRef entry = in_flight_.front();
+  lock.unlock();
+  guarded("metal: wait", [&] { [entry->commands.get() waitUntilCompleted]; });
+  lock.lock();
+  if (in_flight_.empty() || in_flight_.front() != entry) return nullptr;
+  in_flight_.pop_front();
+  retire(*entry);
+  ++num_retired_;
+  return entry;
+}
+
+void Stream::retire(Entry& entry) {
+  Submission& submission = entry.submission;
+  std::shared_ptr<const Error> failure;
+  for (const MetalBufferRef& input : submission.inputs) {
+    if (input->failure != nullptr) failure = input->failure;
+  }
+  if (failure == nullptr) {
+    const auto error = guarded("metal: wait", [&] { return error_of(entry.commands.get()); });
+    queue_failed_ = queue_failed_ || error.has_value();
+    if (error) {
+      failure = std::make_shared<const Error>(*error);
+    } else if (submission.check) {
+      if (const auto found = submission.check()) failure = std::make_shared<const Error>(*found);
+    }
+    if (failure != nullptr && unreported_ == nullptr) unreported_ = failure;
+  }
+  for (const MetalBufferRef& output : submission.outputs) output->failure = failure;
+  for (auto& block : submission.lent) give_back(std::move(block));
+  submission.lent.clear();
+}
+
+void Stream::throw_failure(const std::shared_ptr<const Error>& failure) {
+  const std::shared_ptr<const Error> thrown = failure;
+  if (unreported_ == thrown) unreported_ = nullptr;
+  throw Error(*thrown);
+}
+
+}  // namespace lucid::metal
