@@ -1,5 +1,6 @@
 """Compiling whole training steps. The module itself can be called: ``lucid.compile(model)``."""
 
+from lucid.compile import tracing as _tracing
 from lucid.compile.callable_module import make_callable
 from lucid.compile.custom import CustomOp, TensorSpec, custom_op
 from lucid.compile.diagnosis import DiagnosisReport, OpInfo, diagnose
@@ -22,6 +23,7 @@ __all__ = [
     "RecompileWarning",
     "Step",
     "TensorSpec",
+    "_tracing",
     "cache_info",
     "clear_cache",
     "compile",
