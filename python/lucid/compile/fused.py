@@ -45,7 +45,10 @@ class _FusedEntry(Entry):
     ) -> None:
         super().__init__(names, structures, leaves, traced)
         self._step = step
-        self._groups = [(g, list(g["params"])) for g in step._optimizer.param_groups]
+        groups = self._all_groups = step._optimizer.param_groups
+        self._groups = [(g, list(g["params"])) for g in groups]
+        lists = [groups, *(g["params"] for g in groups)]
+        self._watch = _C.Watch([(g, "params", g["params"]) for g in groups], lists)
         self.plan = plan
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
@@ -70,6 +73,8 @@ class _FusedEntry(Entry):
     def difference(self) -> str | None:
         """What of the optimizer is no longer as the plan has it, or None."""
         groups = self._step._optimizer.param_groups
+        if groups is self._all_groups and self._watch.holds():
+            return None if self.plan.stands() else "state of the optimizer"
         if len(groups) != len(self._groups):
             return "list of the optimizer's groups"
         for group, (known, params) in zip(groups, self._groups, strict=True):

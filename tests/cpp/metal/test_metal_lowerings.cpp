@@ -296,7 +296,6 @@ std::vector<Row> network_rows() {
   };
 }
 
-<<<<<<< HEAD
 // 3 steps of 2 sequences, 2 units.
 std::vector<Row> recurrent_rows() {
   const auto sequence = [](int64_t blocks) { return f32({3, 2, 2 * blocks}); };
@@ -315,20 +314,6 @@ std::vector<Row> recurrent_rows() {
       {"rnn_layer", {sequence(1), state, f32({2, 2})}, {false, true}},
       {"rnn_layer", {sequence(1), state, f32({2, 2})}, {true, false}},
       {"rnn_layer_grad", {sequence(1), f32({2, 2}), sequence(1), state}, {false, false}},
-=======
-std::vector<Row> recurrent_rows() {
-  const auto sequence = [](int64_t blocks) { return f32({3, 2, blocks * 4}); };
-  const auto weight = [](int64_t blocks) { return f32({blocks * 4, 4}); };
-  const auto h = [] { return f32({2, 4}); };
-  return {
-      {"lstm_layer", {sequence(4), h(), h(), weight(4)}, {false}},
-      {"lstm_layer", {sequence(4), h(), h(), weight(4)}, {true}},
-      {"lstm_layer_grad", {sequence(4), sequence(1), h(), weight(4), sequence(1), h()}, {true}},
-      {"gru_layer", {sequence(3), h(), weight(3), f32({12})}, {false}},
-      {"gru_layer_grad", {sequence(4), sequence(1), h(), weight(3), sequence(1), h()}, {true}},
-      {"rnn_layer", {sequence(1), h(), weight(1)}, {false, true}},
-      {"rnn_layer_grad", {sequence(1), weight(1), sequence(1), h()}, {true, false}},
->>>>>>> wt-rnn
   };
 }
 
