@@ -145,7 +145,16 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple
   }
   std::vector<double> numbers;
   numbers.reserve(scalars.size());
-  for (const py::handle item : scalars) numbers.push_back(item.cast<double>());
+  for (const py::handle item : scalars) {
+    const double number = PyFloat_AsDouble(item.ptr());
+    if (number == -1.0 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      throw Error(ErrorKind::kType, std::string("optimizer: an option must be a number: got ") +
+                                        Py_TYPE(item.ptr())->tp_name +
+                                        "; set it in the optimizer's param_groups");
+    }
+    numbers.push_back(number);
+  }
   std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers);
   if (!results) return py::none();
   if (results->size() == 1) return py::cast(std::move(results->front()));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -528,3 +529,60 @@ def test_an_update_that_fails_changes_nothing() -> None:
         step(*eight_rows(1))
     assert everything(model, optimizer) == before
     assert optimizer.state_dict()["state"] == {}
+
+
+# ------------------------------------------------------------ what a first user met
+
+
+def test_a_step_that_writes_a_parameter_runs_as_eager() -> None:
+    outcomes = []
+    for is_fused in (False, True):
+        lucid.manual_seed(0)
+        model = nn.Linear(8, 4)
+        optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def loss_fn(y: Tensor, t: Tensor, model: nn.Linear = model) -> Tensor:
+            loss = F.cross_entropy(y, t)
+            with lucid.no_grad():
+                model.bias.fill_(1.0)  # after the forward has read it
+            return loss
+
+        x, t = eight_rows(1)
+        step = fused_step(model, loss_fn, optimizer, fallback="silent")
+        for _ in range(3):
+            if is_fused:
+                step(x, t)
+            else:
+                unfused(model, optimizer, loss_fn, (x, t), None, 1, None)
+        outcomes.append([bits(p) for p in model.parameters()])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_calls_of_several_threads_take_turns() -> None:
+    model = nn.Linear(8, 4)
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+    step = fused_step(model, F.cross_entropy, optimizer, fallback="error")
+    x, t = eight_rows(2)
+    step(x, t)
+    threads = [threading.Thread(target=lambda: [step(x, t) for _ in range(100)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [state["step"] for state in optimizer.state.values()] == [401, 401]
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_an_option_that_is_no_number(is_fused: bool) -> None:
+    model = nn.Linear(8, 4)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    x, t = eight_rows(3)
+    F.cross_entropy(model(x), t).backward()
+    before = [bits(p) for p in model.parameters()]
+    optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(lucid.ArgumentTypeError, match="optimizer: an option must be a number: got"):
+        if is_fused:
+            fused_step(model, F.cross_entropy, optimizer, fallback="error")(x, t)
+        else:
+            optimizer.step()
+    assert [bits(p) for p in model.parameters()] == before

@@ -148,7 +148,8 @@ reset()
 for _ in range(2):
     model.zero_grad()
     step(x, t).backward()
-print(sum(planned[k] for k in ("parameters", "inputs", "outputs", "arena_peak")), peak() - idle - compiled)
+kinds = ("parameters", "inputs", "outputs", "arena_peak")
+print(sum(planned[kind] for kind in kinds), peak() - idle - compiled)
 """
 
 

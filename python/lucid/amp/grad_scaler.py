@@ -88,6 +88,14 @@ class GradScaler:
             raise _C.UserError(f"GradScaler: growth_factor must be > 1: got {growth_factor}")
         if self._enabled and not backoff_factor < 1.0:
             raise _C.UserError(f"GradScaler: backoff_factor must be < 1: got {backoff_factor}")
+        if self._enabled and not (init_scale > 0 and math.isfinite(init_scale)):
+            raise _C.UserError(
+                f"GradScaler: init_scale must be positive and finite: got {init_scale}"
+            )
+        if self._enabled and growth_interval < 1:
+            raise _C.UserError(
+                f"GradScaler: growth_interval must be a positive integer: got {growth_interval}"
+            )
         self._init_scale = _rounded(init_scale)
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor

@@ -161,6 +161,8 @@ class Compiled(Rooted):
     """
 
     _what = "make_step"
+    # Frames between a warning and the line of the user's that called.
+    _stacklevel = 5
 
     def __init__(self, fallback: str) -> None:
         self._fallback = fallback
@@ -314,7 +316,7 @@ class Compiled(Rooted):
                 "changes at each step pass a 0-d tensor, for lengths that vary pad to a few sizes; "
                 "explain() lists them all",
                 RecompileWarning,
-                stacklevel=5,
+                stacklevel=self._stacklevel,
             )
 
     def _details(self, entry: Entry) -> str:
@@ -345,7 +347,7 @@ class Compiled(Rooted):
                 f"{self._what}: this step runs eagerly: {reason}\n{self._unbounded()}"
                 'pass fallback="error" to raise instead, or "silent" to be told nothing',
                 FallbackWarning,
-                stacklevel=5,
+                stacklevel=self._stacklevel,
             )
 
     # ------------------------------------------------------------ what can be asked

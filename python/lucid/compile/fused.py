@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 from collections.abc import Callable, Iterator
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lucid import _C, autograd
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.amp.grad_scaler import check_unscaled_dtypes, inverse_of, unscaled
+from lucid.amp.grad_scaler import GradScaler, check_unscaled_dtypes, inverse_of, unscaled
 from lucid.autograd import no_grad
 from lucid.compile.entries import MISS, Compiled, Entry, checked_fallback
 from lucid.compile.loss import check_output, split_result
@@ -24,9 +25,6 @@ from lucid.nn.modules.module import Module
 from lucid.nn.utils.clip import clip_grad_norm_, clipped, get_total_norm
 from lucid.optim.optimizer import Group, Optimizer
 from lucid.optim.update import Plan
-
-if TYPE_CHECKING:
-    from lucid.amp import GradScaler
 
 __all__ = ["FusedStep", "compile_optimizer", "fused_step"]
 
@@ -54,12 +52,12 @@ class _FusedEntry(Entry):
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
         if self.difference() is not None:
             return MISS
-        numbers = self.plan.scalars()
-        if numbers is None:
+        values = self.plan.scalars()
+        if values is None:
             return MISS
         if self._step._scaler is not None:
-            numbers = (*self._step.scaling(), *numbers)
-        result = super().try_run(args, numbers)
+            values = (*self._step.scaling(), *values)
+        result = super().try_run(args, values)
         if result is MISS:
             return MISS
         if isinstance(result, Tensor):
@@ -102,8 +100,8 @@ class FusedStep(Compiled):
 
     Calling it as ``step(x, *extra_inputs)`` updates parameters and optimizer state and returns
     the loss, without history; with ``has_aux`` it is ``(loss, aux)``. ``grad`` of the parameters
-    is neither read nor written, and a step with gradient hooks on parameters runs eagerly. One
-    thread at a time may call it. After an error parameters, optimizer state, buffers, generators
+    is neither read nor written, and a step with gradient hooks on parameters runs eagerly. Calls
+    of several threads take turns. After an error parameters, optimizer state, buffers, generators
     and the scaler are as before the call.
     """
 
@@ -160,6 +158,13 @@ class FusedStep(Compiled):
         return is_skipped
 
     # ------------------------------------------------------------ calls
+
+    # __call__ here stands between a caller and the shared one.
+    _stacklevel = Compiled._stacklevel + 1
+
+    def __call__(self, *args: Any) -> Any:
+        with self._lock:  # two updates at once would lose one of them
+            return super().__call__(*args)
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
         return ["x", *(f"extra input {i}" for i in range(1, len(args)))][: len(args)]
@@ -412,6 +417,7 @@ class _Recording:
         all_aux = []
         for part in self._step._micro_batches(arguments):
             loss, aux = self._step._loss_of(part)
+            self._check_unwritten(params)
             scaled = loss if scaling is None else loss * scaling[0]
             found = autograd.grad(scaled, params, allow_unused=True)
             with no_grad():
@@ -424,6 +430,17 @@ class _Recording:
             all_aux.append(aux)
         assert total is not None
         return total, all_aux, sums
+
+    @staticmethod
+    def _check_unwritten(params: list[Tensor]) -> None:
+        """Refuse a step that gives a parameter another value by itself: its gradient belongs to
+        the old one, which the update would not see."""
+        for param in params:
+            if param.is_symbolic:
+                raise _C.TraceError(
+                    f"fused_step: the step writes a parameter of shape {param.shape} that its "
+                    "optimizer updates; write it outside of the step, or use make_step"
+                )
 
     def _check_used(self, used: list[int]) -> None:
         if used:
@@ -476,12 +493,17 @@ def fused_step(
         raise _C.UserError(f"fused_step: clip_norm must be a positive number: got {clip_norm!r}")
     if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
         raise _C.UserError(f"fused_step: accumulate must be a positive integer: got {accumulate!r}")
+    if scaler is not None and not isinstance(scaler, GradScaler):
+        raise _C.ArgumentTypeError(
+            f"fused_step: scaler must be a lucid.amp.GradScaler: got {type(scaler).__name__}"
+        )
     chosen = checked_fallback("fused_step", fallback)
-    return FusedStep(model, loss_fn, optimizer, chosen, has_aux, clip_norm, accumulate, scaler)
+    limit = None if clip_norm is None else float(clip_norm)
+    return FusedStep(model, loss_fn, optimizer, chosen, has_aux, limit, accumulate, scaler)
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _check_model(model: object, loss_fn: object) -> None:

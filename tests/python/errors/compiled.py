@@ -21,6 +21,18 @@ def total(y: lucid.Tensor, *extra: Any) -> lucid.Tensor:
     return y.sum()
 
 
+def fused_with_a_write() -> None:
+    model = nn.Linear(2, 2)
+
+    def loss_fn(y: lucid.Tensor) -> lucid.Tensor:
+        with lucid.no_grad():
+            model.bias.fill_(1.0)
+        return y.sum()
+
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    fused_step(model, loss_fn, optimizer, fallback="error")(f32(3, 2))
+
+
 def fused(
     model: nn.Module = MODEL,
     loss_fn: Callable[..., Any] = total,
@@ -215,6 +227,19 @@ FUSED = [
         lucid.UnsupportedError,
         "compile_optimizer: OwnStep has a step of its own, which is not traced; define _tensors, "
         "_numbers and update instead, or use make_step",
+    ),
+    ErrorCase(
+        "fused_step: scaler",
+        lambda: fused(scaler=3),
+        lucid.ArgumentTypeError,
+        "fused_step: scaler must be a lucid.amp.GradScaler: got int",
+    ),
+    ErrorCase(
+        "fused_step: parameter written",
+        lambda: fused_with_a_write(),
+        lucid.TraceError,
+        "fused_step: the step writes a parameter of shape (2,) that its optimizer updates; write "
+        "it outside of the step, or use make_step",
     ),
     ErrorCase(
         "fused_step: clip_norm",

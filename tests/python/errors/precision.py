@@ -118,6 +118,18 @@ CASES = [
         "GradScaler: backoff_factor must be < 1: got 1.0",
     ),
     ErrorCase(
+        "GradScaler: init_scale",
+        lambda: GradScaler(init_scale=0.0),
+        lucid.UserError,
+        "GradScaler: init_scale must be positive and finite: got 0.0",
+    ),
+    ErrorCase(
+        "GradScaler: growth_interval",
+        lambda: GradScaler(growth_interval=0),
+        lucid.UserError,
+        "GradScaler: growth_interval must be a positive integer: got 0",
+    ),
+    ErrorCase(
         "GradScaler: outputs",
         lambda: GradScaler().scale(1.0),
         lucid.ArgumentTypeError,
