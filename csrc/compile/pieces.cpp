@@ -129,12 +129,11 @@ std::vector<backends::BufferRef> Pieces::gathered(const Member& member, const Ta
 
 void Pieces::run(const Member& member, Table& table) const {
   if (member.is_empty) return;
-  std::vector<backends::BufferRef> gathered;
+  std::vector<backends::BufferRef> own;
   std::span<const backends::BufferRef> inputs(table.data(), member.inputs.size());
   if (!member.takes_all_inputs) {
-    gathered.reserve(member.inputs.size());
-    for (const uint32_t slot : member.inputs) gathered.push_back(table[slot]);
-    inputs = gathered;
+    own = gathered(member, table);
+    inputs = own;
   }
   std::vector<backends::BufferRef> outputs = member.compiled->executable->run(inputs, nullptr);
   runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);

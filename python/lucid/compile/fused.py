@@ -14,7 +14,7 @@ from lucid._C import Tensor
 from lucid.amp.grad_scaler import GradScaler, check_unscaled_dtypes, inverse_of, unscaled
 from lucid.autograd import no_grad
 from lucid.compile.entries import MISS, Compiled, Entry, checked_fallback
-from lucid.compile.loss import check_output, split_result
+from lucid.compile.loss import check_output, input_names, split_result
 from lucid.compile.reach import Place
 from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import LEAF, Structure, flatten, unflatten
@@ -167,7 +167,7 @@ class FusedStep(Compiled):
             return super().__call__(*args)
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
-        return ["x", *(f"extra input {i}" for i in range(1, len(args)))][: len(args)]
+        return input_names(len(args))
 
     def _checked(
         self, names: list[str], args: tuple[Any, ...], leaves: list[Tensor]

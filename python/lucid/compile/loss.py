@@ -1,4 +1,4 @@
-"""What a model and a loss function may return."""
+"""What a model and a loss function take and may return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.tree import flatten
 
-__all__ = ["check_loss", "check_output", "split_result"]
+__all__ = ["check_loss", "check_output", "input_names", "split_result"]
+
+
+def input_names(count: int) -> list[str]:
+    """What messages call the inputs of a step: ``x``, then those of the loss function."""
+    return ["x", *(f"extra input {i}" for i in range(1, count))][:count]
 
 
 def check_output(output: Any, what: str) -> None:

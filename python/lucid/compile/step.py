@@ -8,7 +8,7 @@ from typing import Any
 from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.entries import Compiled, Entry, checked_fallback
-from lucid.compile.loss import check_output, split_result
+from lucid.compile.loss import check_output, input_names, split_result
 from lucid.compile.tracing import Subject
 from lucid.compile.tree import LEAF, Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
@@ -50,7 +50,7 @@ class Step(Compiled):
         self._loss_fn = loss_fn
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
-        return ["x", *(f"extra input {i}" for i in range(1, len(args)))][: len(args)]
+        return input_names(len(args))
 
     def _checked(
         self, names: list[str], args: tuple[Any, ...], leaves: list[Tensor]
