@@ -58,6 +58,9 @@ class OneDnnGemm final : public Gemm {
         std::min<int64_t>(num_threads(), std::max<int64_t>(slices_ * offsets_.count(), 1)));
   }
 
+  bool keeps_bits_of_rows() const {
+    return whole_.keeps_bits_of_rows() && last_.keeps_bits_of_rows();
+  }
   size_t scratch_bytes() const override { return slot_bytes_ * static_cast<size_t>(num_slots_); }
 
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch) const override {
@@ -99,7 +102,9 @@ class OneDnnGemm final : public Gemm {
 
 std::unique_ptr<Gemm> make_library_gemm(const GemmSpec& spec) {
   if (!gains(spec) || !library_products_are_sound()) return nullptr;
-  return std::make_unique<OneDnnGemm>(spec);
+  auto gemm = std::make_unique<OneDnnGemm>(spec);
+  if (!gemm->keeps_bits_of_rows()) return nullptr;
+  return gemm;
 }
 
 std::string library_name() {
