@@ -41,6 +41,16 @@ Row<T, kRegs> bias_of_row(const Tile<T>& tile, int row) {
   return filled_row<T, kRegs>(*bias);
 }
 
+/// Fetches the lines that a tile will write: their misses hide behind the products.
+template <class T, int kRows, int kRegs>
+void prefetch_rows(T* c, int64_t c_row) {
+  for (int i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kRegs * Registers<T>::kCount; j += kLineElements<T>) {
+      __builtin_prefetch(c + i * c_row + j, 1);
+    }
+  }
+}
+
 // The loops over rows are unrolled in full: else the sums would live in memory.
 template <class T, int kRows, int kRegs>
 void micro_kernel(const Tile<T>& tile) {
@@ -54,6 +64,7 @@ void micro_kernel(const Tile<T>& tile) {
     sums[i] = tile.accumulate ? load_row<T, kRegs>(tile.c + i * tile.c_row, tile.mask)
                               : filled_row<T, kRegs>(T{0});
   }
+  if (!tile.accumulate) prefetch_rows<T, kRows, kRegs>(tile.c, tile.c_row);
   const T* b = tile.b;
   for (int64_t p = 0; p < tile.depth; ++p) {
     const Row<T, kRegs> b_row = load_row<T, kRegs>(b, tile.mask);
