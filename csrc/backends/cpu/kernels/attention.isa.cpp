@@ -205,8 +205,8 @@ template <class T>
 void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t first,
              int64_t count, HeadRows<T> out, T* log_sum_exp, T* scratch) {
   T* const packed = scratch;
-  T* const data = packed + in_panels(smaller(shape.keys, kKeyBlock)) * shape.depth;
-  T* const tops = data + in_panels(smaller(shape.keys, kKeyBlock)) * kQueryGroup;
+  T* const data = packed + key_columns(shape) * shape.depth;
+  T* const tops = data + key_columns(shape) * smaller(count, kQueryGroup);
   T* const sums = tops + in_panels(count);
   const int64_t end = first + count;
   for (int64_t key = 0; key < shape.visible(end); key += kKeyBlock) {
@@ -238,12 +238,12 @@ void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t 
 template <class T>
 struct BackwardScratch {
   BackwardScratch(const AttentionShape& shape, T* start)
-      : step(in_panels(smaller(shape.keys, kKeyBlock))),
+      : step(key_columns(shape)),
         keys(start),
         values(keys + step * shape.depth),
         probabilities(values + step * shape.value_depth),
-        score_grads(probabilities + step * kQueryBlock),
-        deltas(score_grads + step * kQueryBlock) {}
+        score_grads(probabilities + step * smaller(shape.queries, kQueryBlock)),
+        deltas(score_grads + step * smaller(shape.queries, kQueryBlock)) {}
 
   int64_t step;
   T* keys;

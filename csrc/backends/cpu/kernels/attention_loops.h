@@ -82,15 +82,21 @@ struct AttentionLoops {
 /// Elements rounded up to whole panels of the widest micro-kernel.
 constexpr int64_t in_panels(int64_t count) { return (count + 31) / 32 * 32; }
 
+constexpr int64_t at_most(int64_t count, int64_t block) { return count < block ? count : block; }
+
+/// Keys of a block, and elements between rows of scores against them.
+constexpr int64_t key_columns(const AttentionShape& shape) {
+  return in_panels(at_most(shape.keys, kKeyBlock));
+}
+
 /// Elements of scratch that a call of forward with `count` rows needs, and one of backward. Neither
 /// grows with the product of queries and keys.
 constexpr int64_t forward_scratch(const AttentionShape& shape, int64_t count) {
-  const int64_t keys = in_panels(shape.keys < kKeyBlock ? shape.keys : kKeyBlock);
-  return keys * (shape.depth + kQueryGroup) + 2 * in_panels(count);
+  return key_columns(shape) * (shape.depth + at_most(count, kQueryGroup)) + 2 * in_panels(count);
 }
 constexpr int64_t backward_scratch(const AttentionShape& shape) {
-  const int64_t keys = in_panels(shape.keys < kKeyBlock ? shape.keys : kKeyBlock);
-  return keys * (shape.depth + shape.value_depth + 2 * kQueryBlock) + in_panels(shape.queries);
+  const int64_t rows = shape.depth + shape.value_depth + 2 * at_most(shape.queries, kQueryBlock);
+  return key_columns(shape) * rows + in_panels(shape.queries);
 }
 
 }  // namespace lucid::cpu
