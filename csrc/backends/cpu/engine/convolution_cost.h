@@ -1,0 +1,13 @@
+// Which of two forms of a convolution is the faster one. They compute the same chains, but for taps
+// in the padding, so the choice rests on the shape and the instruction set alone.
+#pragma once
+
+#include "backends/cpu/engine/convolution.h"
+
+namespace lucid::cpu {
+
+/// True if registers of many images beat a window that slides over each image.
+bool lanes_beat_window(const ConvolutionSpec& spec);
+bool lanes_beat_window_input_grad(const ConvolutionSpec& spec);
+
+}  // namespace lucid::cpu
