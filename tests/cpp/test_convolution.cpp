@@ -275,12 +275,40 @@ TEST(both_forms_have_the_same_bits) {
   }
 }
 
+TEST(weight_gradients_of_lanes_are_right_and_keep_their_bits) {
+  const int before = num_threads();
+  for (NamedSpec each : specs()) {
+    for (const int64_t batch : {each.spec.batch, int64_t{19}}) {
+      each.spec.batch = batch;
+      const Sizes size = sizes(each.spec);
+      const auto x = numbers<float>(size.x, 1);
+      const auto dy = numbers<float>(size.y, 3);
+      std::vector<double> expected(static_cast<size_t>(size.w), 0.0);
+      for_each_product(each.spec, [&](size_t in_x, size_t in_w, size_t in_y) {
+        expected[in_w] += static_cast<double>(dy[in_y]) * static_cast<double>(x[in_x]);
+      });
+      std::vector<float> alone;
+      for (int threads = 1; threads <= 4; ++threads) {
+        set_num_threads(threads);
+        const auto found = run<float>(*make_lane_weight_grad(each.spec), dy, x, nullptr, size.w);
+        if (threads == 1) alone = found;
+        if (!same_bits(found, alone)) testing::fail(__FILE__, __LINE__, each.name);
+      }
+      check_close(alone, expected, batch * each.spec.output_size(), each.name);
+    }
+  }
+  set_num_threads(before);
+}
+
 TEST(the_form_follows_from_the_shape) {
   const ConvolutionAxis one = axis(1, 1, 1, 0, 0, 1);
   const ConvolutionAxis narrow = axis(10, 3, 1, 1, 1, 1);
   const ConvolutionAxis wide = axis(64, 3, 1, 1, 1, 1);
   CHECK(lanes_beat_window({64, 16, 16, 1, {one, narrow, narrow}}));
   CHECK(lanes_beat_window_input_grad({64, 16, 16, 1, {one, narrow, narrow}}));
+  CHECK(lanes_beat_window_weight_grad({64, 1, 6, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window_weight_grad({1, 1, 6, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window_weight_grad({0, 1, 6, 1, {one, narrow, narrow}}));
   CHECK(!lanes_beat_window({1, 16, 16, 1, {one, narrow, narrow}}));
   CHECK(!lanes_beat_window({64, 16, 16, 1, {one, wide, wide}}));
   CHECK(!lanes_beat_window({0, 16, 16, 1, {one, narrow, narrow}}));

@@ -33,6 +33,7 @@ std::unique_ptr<Convolution> make_convolution_input_grad(const ConvolutionSpec& 
 
 std::unique_ptr<Convolution> make_convolution_weight_grad(const ConvolutionSpec& spec) {
   check_dtype(spec);
+  if (lanes_beat_window_weight_grad(spec)) return make_lane_weight_grad(spec);
   return make_window_weight_grad(spec);
 }
 

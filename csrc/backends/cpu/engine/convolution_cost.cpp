@@ -16,11 +16,15 @@ namespace {
 constexpr double kLaneProductsPerCycle = 2 * 0.85;
 constexpr double kWindowProductsPerCycle = 2 * 0.92;
 constexpr double kGatheredProductsPerCycle = 2 * 0.53;
-constexpr double kSumsForPeak = 8;  // registers of sums that hide a product's latency
+constexpr double kLaneGradientsPerCycle = 2 * 0.96;
+constexpr double kWindowGradientsPerCycle = 2 * 0.845;
+constexpr double kNarrowGradients = 0.75;  // of that where filters fill one register
+constexpr double kSumsForPeak = 8;         // registers of sums that hide a product's latency
 constexpr double kLineCycles = 7;   // to turn a register of elements into one of images, or back
-constexpr double kPickCycles = 2;   // an element that is picked out of a row
+constexpr double kSumCycles = 4.6;  // to put aside a register of sums and take it up again
 constexpr double kFillCycles = 0.15;
 constexpr double kStridedFillCycles = 1.5;
+constexpr int64_t kLaneStripOutputs = 96;
 constexpr int64_t kGatherFilters = 6;
 // Offsets of taps and lines are 32 bits wide.
 constexpr double kMostElements = std::numeric_limits<int32_t>::max() / 64;
@@ -30,10 +34,9 @@ struct Work {
   double images;  ///< times groups
   double channels;
   double filters;
-  double source;       ///< elements of a channel that are read
-  double result;       ///< elements of a filter
-  double taps;         ///< pairs of a result and a tap that meets an element
-  bool picks = false;  ///< the source is not read as it lies
+  double source;  ///< elements of a channel that are read
+  double result;  ///< elements of a filter
+  double taps;    ///< pairs of a result and a tap that meets an element
 };
 
 double taps_of(const ConvolutionSpec& spec) {
@@ -46,15 +49,18 @@ double taps_of(const ConvolutionSpec& spec) {
   return taps;
 }
 
+/// The part of the lanes that hold an image.
+double filled_lanes(const ConvolutionSpec& spec, int64_t lanes) {
+  const int64_t rounded = round_up(std::max<int64_t>(spec.batch, 1), lanes);
+  return static_cast<double>(spec.batch) / static_cast<double>(rounded);
+}
+
 double lane_cycles(const ConvolutionSpec& spec, const Work& work, int64_t lanes) {
-  const double filled = static_cast<double>(spec.batch) /
-                        static_cast<double>(round_up(std::max<int64_t>(spec.batch, 1), lanes));
   const double sums = std::min(1.0, work.filters * 4 / kSumsForPeak);
   const double products = work.filters * work.channels * work.taps / kLaneProductsPerCycle / sums;
   const double lines = work.channels * work.source + work.filters * work.result;
-  const double picked = work.picks ? work.channels * work.source * kPickCycles : 0;
-  return work.images *
-         ((products + lines * kLineCycles) / static_cast<double>(lanes) / filled + picked);
+  return work.images * (products + lines * kLineCycles) / static_cast<double>(lanes) /
+         filled_lanes(spec, lanes);
 }
 
 /// Registers that the rows of one phase of a result take, and whether they are gathered.
@@ -88,6 +94,16 @@ bool has_stride(const ConvolutionSpec& spec) {
   return std::ranges::any_of(spec.axes, [](const auto& axis) { return axis.stride > 1; });
 }
 
+/// Elements of a channel in the rows that a window reaches.
+double read_elements(const ConvolutionSpec& spec) {
+  double elements = static_cast<double>(spec.axes[2].input);
+  for (size_t i = 0; i < 2; ++i) {
+    const ConvolutionAxis& axis = spec.axes[i];
+    elements *= static_cast<double>(axis.kernel < axis.stride ? axis.output : axis.input);
+  }
+  return elements;
+}
+
 int64_t lanes_of(const ConvolutionSpec& spec) {
   return spec.dtype == DType::kFloat64 ? lane_kernels<double>().lanes : lane_kernels<float>().lanes;
 }
@@ -98,15 +114,13 @@ bool lanes_beat_window(const ConvolutionSpec& spec) {
   if (is_empty(spec) || !is_small_enough(spec)) return false;
   const int64_t lanes = lanes_of(spec);
   const ConvolutionAxis& width = spec.axes[2];
-  const bool picks = width.kernel < width.stride;
-  const auto source = static_cast<double>(picks ? spec.output_size() : spec.input_size());
+  const double source = read_elements(spec);
   const Work work{.images = static_cast<double>(spec.batch * spec.groups),
                   .channels = static_cast<double>(spec.group_channels()),
                   .filters = static_cast<double>(spec.group_filters()),
                   .source = source,
                   .result = static_cast<double>(spec.output_size()),
-                  .taps = taps_of(spec),
-                  .picks = picks};
+                  .taps = taps_of(spec)};
   const std::array<int64_t, 3> result = {spec.axes[0].output, spec.axes[1].output, width.output};
   const double fill = has_stride(spec) ? kStridedFillCycles : kFillCycles;
   const double window =
@@ -137,6 +151,33 @@ bool lanes_beat_window_input_grad(const ConvolutionSpec& spec) {
       (window_cycles(work, result, static_cast<double>(spec.kernel_size()), lanes) + interleaved +
        static_cast<double>(phases) * work.channels * work.source * kFillCycles);
   return lane_cycles(spec, work, lanes) < window;
+}
+
+bool lanes_beat_window_weight_grad(const ConvolutionSpec& spec) {
+  if (is_empty(spec) || !is_small_enough(spec)) return false;
+  const int64_t lanes = lanes_of(spec);
+  const auto rows = static_cast<double>(spec.group_channels() * spec.kernel_size());
+  const auto filters = static_cast<double>(spec.group_filters());
+  const auto outputs = static_cast<double>(spec.output_size());
+  const double source = static_cast<double>(spec.group_channels()) * read_elements(spec);
+  const auto images = static_cast<double>(spec.batch * spec.groups);
+  const auto width = static_cast<double>(lanes);
+
+  const ConvolutionAxis& height = spec.axes[1];
+  const int64_t strip =
+      std::clamp<int64_t>(kLaneStripOutputs / spec.axes[2].output, 1, height.output);
+  const auto strips = static_cast<double>(divide_up(height.output, strip));
+  const double overlap = 1 + static_cast<double>((height.kernel - 1) * height.dilation) /
+                                 static_cast<double>(strip * height.stride);
+  const double lane = rows * filters * outputs / kLaneGradientsPerCycle +
+                      (source * overlap + filters * outputs) * kLineCycles +
+                      rows * filters * strips * kSumCycles;
+  const int64_t registers = divide_up(spec.group_filters(), lanes);
+  const double fill = has_stride(spec) ? kStridedFillCycles : kFillCycles;
+  const double window = rows * static_cast<double>(registers) * outputs / kWindowGradientsPerCycle /
+                            (registers == 1 ? kNarrowGradients : 1) +
+                        source * fill + filters * outputs * kLineCycles / width;
+  return images * lane / width / filled_lanes(spec, lanes) < images * window;
 }
 
 }  // namespace lucid::cpu

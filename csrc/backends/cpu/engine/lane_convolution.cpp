@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -85,15 +86,23 @@ std::vector<int64_t> reached(const std::vector<AxisTaps>& places, int64_t begin,
   return elements;
 }
 
+std::vector<int64_t> all_elements(int64_t size) {
+  std::vector<int64_t> elements(static_cast<size_t>(size));
+  std::iota(elements.begin(), elements.end(), 0);
+  return elements;
+}
+
 /// Taps and where their lines are from the first one: places that agree in it share a list.
 using AxisPattern = std::vector<std::pair<int64_t, int64_t>>;
 
-/// The places [begin, end) of an axis in terms of the elements that a frame holds.
+/// The places [begin, end) of an axis in terms of the elements that a frame holds: those that are
+/// reached, or more.
 class FramedAxis {
  public:
   FramedAxis() = default;
-  FramedAxis(const std::vector<AxisTaps>& places, int64_t begin, int64_t end)
-      : elements_(reached(places, begin, end)) {
+  FramedAxis(const std::vector<AxisTaps>& places, int64_t begin, int64_t end,
+             std::vector<int64_t> elements)
+      : elements_(std::move(elements)) {
     for (int64_t place = begin; place < end; ++place) {
       AxisPattern pattern;
       int64_t first = 0;
@@ -150,37 +159,32 @@ class LaneConvolution final : public Convolution {
     choose_filter_parts();
     int64_t frame = 0;
     int64_t places = 0;
-    int64_t columns = 0;
     for (const Strip& strip : strips_) {
       frame = std::max(frame, strip.frame_size());
       places = std::max(places, strip.num_places());
-      columns = std::max(columns, strip.axes[2].size());
     }
     frame_bytes_ = aligned(static_cast<size_t>(plan_.channels * frame * lanes_) * sizeof(T));
     result_bytes_ = aligned(static_cast<size_t>(part_filters_ * places * lanes_) * sizeof(T));
-    row_bytes_ = aligned(static_cast<size_t>(columns * lanes_) * sizeof(T));
     num_slots_ = static_cast<int>(std::clamp<int64_t>(num_tasks(), 1, num_threads()));
     const double flops = 2.0 * static_cast<double>(plan_.batch * plan_.result_size()) *
                          static_cast<double>(plan_.weight_size());
     task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs / static_cast<double>(num_tasks());
   }
 
-  size_t scratch_bytes() const override {
-    return static_cast<size_t>(num_slots_) * (frame_bytes_ + result_bytes_ + row_bytes_);
-  }
+  size_t scratch_bytes() const override { return static_cast<size_t>(num_slots_) * slot_bytes(); }
 
   void run(const void* first, const void* second, const void* third, void* result,
            void* scratch) const override {
     char* const slots = static_cast<char*>(scratch);
-    const size_t slot_bytes = frame_bytes_ + result_bytes_ + row_bytes_;
     for_each_in_slots(num_tasks(), num_slots_, task_ns_, [&](int64_t slot, int64_t task) {
-      char* const own = slots + static_cast<size_t>(slot) * slot_bytes;
+      char* const own = slots + static_cast<size_t>(slot) * slot_bytes();
       run_task(static_cast<const T*>(first), static_cast<const T*>(second),
                static_cast<const T*>(third), static_cast<T*>(result), own, task);
     });
   }
 
  private:
+  size_t slot_bytes() const { return frame_bytes_ + result_bytes_; }
   int64_t num_strips() const { return static_cast<int64_t>(strips_.size()); }
   int64_t num_tasks() const { return image_groups_ * plan_.groups * num_strips() * filter_parts_; }
 
@@ -228,9 +232,12 @@ class LaneConvolution final : public Convolution {
   void add_strip(int64_t row) {
     Strip strip;
     strip.row = row;
-    strip.axes = {FramedAxis(plan_.taps[0], 0, plan_.result(0)),
-                  FramedAxis(plan_.taps[1], row, std::min(row + strip_rows_, plan_.result(1))),
-                  FramedAxis(plan_.taps[2], 0, plan_.result(2))};
+    const int64_t end = std::min(row + strip_rows_, plan_.result(1));
+    const auto& taps = plan_.taps;
+    // Rows are turned as they lie, which costs less than to pick what a step leaves of them.
+    strip.axes = {FramedAxis(taps[0], 0, plan_.result(0), reached(taps[0], 0, plan_.result(0))),
+                  FramedAxis(taps[1], row, end, reached(taps[1], row, end)),
+                  FramedAxis(taps[2], 0, plan_.result(2), all_elements(plan_.source[2]))};
     using Patterns = std::array<const AxisPattern*, 3>;
     const auto less = [](const Patterns& a, const Patterns& b) {
       for (size_t i = 0; i < 3; ++i) {
@@ -286,11 +293,10 @@ class LaneConvolution final : public Convolution {
     const int64_t image = task / plan_.groups * lanes_;
     T* const frame = reinterpret_cast<T*>(scratch);
     T* const sums = reinterpret_cast<T*>(scratch + frame_bytes_);
-    T* const row = reinterpret_cast<T*>(scratch + frame_bytes_ + result_bytes_);
     const int64_t images = std::min(lanes_, plan_.batch - image);
     const int64_t filter = group * plan_.filters + part * part_filters_;
     const int64_t filters = std::min(part_filters_, plan_.filters - part * part_filters_);
-    fill_frame(source, strip, group, image, images, frame, row);
+    fill_frame(source, strip, group, image, images, frame);
     sum(weight + group * plan_.filters * plan_.channels * plan_.kernel_size() +
             part * part_filters_ * plan_.weight_row,
         bias == nullptr ? nullptr : bias + filter, strip, filters, frame, sums);
@@ -308,41 +314,28 @@ class LaneConvolution final : public Convolution {
   }
 
   void fill_frame(const T* source, const Strip& strip, int64_t group, int64_t image, int64_t images,
-                  T* frame, T* row) const {
+                  T* frame) const {
     const auto& [depth, height, width] = strip.axes;
     const int64_t plane = plan_.source_size();
     const int64_t image_size = plan_.groups * plan_.channels * plane;
     const T* from = source + image * image_size + group * plan_.channels * plane;
-    if (strip.frame_size() == 0) return;
     if (strip.frame_size() == plane) {
       kernels_.to_lines(from, image_size, images, plan_.channels * plane, frame);
       return;
     }
-    const bool is_run = height.is_run() && width.size() == plan_.source[2];
+    const auto turn = [&](const T* first, int64_t count) {
+      kernels_.to_lines(first, image_size, images, count, frame);
+      frame += count * lanes_;
+    };
     for (int64_t channel = 0; channel < plan_.channels; ++channel, from += plane) {
       for (const int64_t d : depth.elements()) {
         const T* const rows = from + d * plan_.source[1] * plan_.source[2];
-        if (is_run) {
-          const int64_t count = height.size() * width.size();
-          kernels_.to_lines(rows + height.elements().front() * plan_.source[2], image_size, images,
-                            count, frame);
-          frame += count * lanes_;
+        if (height.is_run()) {
+          turn(rows + height.elements().front() * plan_.source[2], height.size() * width.size());
           continue;
         }
-        for (const int64_t h : height.elements()) {
-          pick(rows + h * plan_.source[2], image_size, images, width.elements(), row);
-          kernels_.to_lines(row, width.size(), images, width.size(), frame);
-          frame += width.size() * lanes_;
-        }
+        for (const int64_t h : height.elements()) turn(rows + h * plan_.source[2], width.size());
       }
-    }
-  }
-
-  /// Those elements of a row of every image.
-  static void pick(const T* from, int64_t image, int64_t images,
-                   const std::vector<int64_t>& elements, T* to) {
-    for (int64_t i = 0; i < images; ++i, from += image) {
-      for (const int64_t element : elements) *to++ = from[element];
     }
   }
 
@@ -396,7 +389,6 @@ class LaneConvolution final : public Convolution {
   int num_slots_ = 1;
   size_t frame_bytes_ = 0;
   size_t result_bytes_ = 0;
-  size_t row_bytes_ = 0;
   double task_ns_ = 0;
 };
 

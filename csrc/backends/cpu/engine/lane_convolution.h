@@ -11,5 +11,6 @@ namespace lucid::cpu {
 /// convolution_cost.h.
 std::unique_ptr<Convolution> make_lane_convolution(const ConvolutionSpec& spec);
 std::unique_ptr<Convolution> make_lane_input_grad(const ConvolutionSpec& spec);
+std::unique_ptr<Convolution> make_lane_weight_grad(const ConvolutionSpec& spec);
 
 }  // namespace lucid::cpu

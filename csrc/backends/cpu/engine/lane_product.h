@@ -42,6 +42,31 @@ struct LaneProduct {
   bool accumulate;  ///< continue the chains that c holds
 };
 
+/// Neighbouring outputs: where their first lines are, in elements.
+struct LaneSegment {
+  int64_t x;
+  int64_t grad;
+};
+
+/// sums[i][f] = sum over segments and p < length of the lines x[row_offsets[i] + segment.x +
+/// p x_step] and grad[f grad_row + segment.grad + p lanes], lane by lane: one chain of fused
+/// multiply-adds a lane, over segments and p in ascending order.
+template <class T>
+struct LaneGradient {
+  const T* x;
+  const int64_t* row_offsets;  ///< `rows` of them
+  int64_t x_step;
+  const T* grad;
+  int64_t grad_row;
+  const LaneSegment* segments;
+  int64_t num_segments;
+  int64_t length;
+  T* sums;  ///< (rows, filters) lines
+  int64_t rows;
+  int64_t filters;
+  bool accumulate;  ///< continue the chains that sums holds
+};
+
 /// The code of one instruction set.
 template <class T>
 struct LaneKernels {
@@ -50,8 +75,11 @@ struct LaneKernels {
   void (*to_lines)(const T* from, int64_t image, int64_t images, int64_t count, T* lines);
   /// The inverse: elements go to every image's memory.
   void (*from_lines)(const T* lines, int64_t count, int64_t images, T* to, int64_t image);
+  void (*gradient)(const LaneGradient<T>& gradient);
+  /// to[i] = sum of the lanes of line i, in a fixed tree.
+  void (*fold)(const T* lines, int64_t count, T* to);
   int64_t lanes;
-  int64_t rows;  ///< that a tile has at most
+  int64_t rows;  ///< that a tile of a product has at most
 };
 
 /// The best code for this processor.

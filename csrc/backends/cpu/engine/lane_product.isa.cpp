@@ -134,13 +134,137 @@ void from_lines(const T* lines, int64_t count, int64_t images, T* to, int64_t im
   }
 }
 
+// Sums, the lines of all filters and one of x fill the registers.
+constexpr int kGradientRows = kMaxRows == 12 ? 6 : 4;
+constexpr int kGradientFilters = kMaxRows == 12 ? 4 : 3;
+
+template <class T, int kRows, int kFilters>
+void gradient_kernel(const LaneGradient<T>& gradient, int64_t row, int64_t filter) {
+  using R = Registers<T>;
+  constexpr int64_t kLanes = R::kCount;
+  T* const target = gradient.sums + (row * gradient.filters + filter) * kLanes;
+  const int64_t target_row = gradient.filters * kLanes;
+  Reg<T> sums[kRows][kFilters];
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int f = 0; f < kFilters; ++f) {
+      sums[i][f] =
+          gradient.accumulate ? R::load(target + i * target_row + f * kLanes) : R::fill(T{0});
+    }
+  }
+  const T* const first_grad = gradient.grad + filter * gradient.grad_row;
+  for (int64_t s = 0; s < gradient.num_segments; ++s) {
+    const LaneSegment& segment = gradient.segments[s];
+    const T* grad = first_grad + segment.grad;
+    const T* x[kRows];
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      x[i] = gradient.x + gradient.row_offsets[row + i] + segment.x;
+    }
+    int64_t at = 0;
+    for (int64_t p = 0; p < gradient.length; ++p, at += gradient.x_step, grad += kLanes) {
+      Reg<T> grads[kFilters];
+#pragma GCC unroll 4
+      for (int f = 0; f < kFilters; ++f) grads[f] = R::load(grad + f * gradient.grad_row);
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const Reg<T> line = R::load(x[i] + at);
+#pragma GCC unroll 4
+        for (int f = 0; f < kFilters; ++f) sums[i][f] = R::fma(line, grads[f], sums[i][f]);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int f = 0; f < kFilters; ++f) {
+      R::store(target + i * target_row + f * kLanes, sums[i][f]);
+    }
+  }
+}
+
+/// Micro-kernels by number of rows, less one.
+template <class T>
+struct GradientKernels {
+  void (*by_rows[kGradientRows])(const LaneGradient<T>&, int64_t, int64_t);
+};
+
+template <class T, int kFilters, int... kIndex>
+constexpr GradientKernels<T> gradient_kernels_of(std::integer_sequence<int, kIndex...>) {
+  return {{gradient_kernel<T, kIndex + 1, kFilters>...}};
+}
+
+/// Kernels by number of filters, less one.
+template <class T>
+struct AllGradientKernels {
+  GradientKernels<T> by_filters[kGradientFilters];
+};
+
+template <class T, int... kIndex>
+constexpr AllGradientKernels<T> all_gradient_kernels(std::integer_sequence<int, kIndex...>) {
+  return {
+      {gradient_kernels_of<T, kIndex + 1>(std::make_integer_sequence<int, kGradientRows>())...}};
+}
+
+template <class T>
+constexpr AllGradientKernels<T> kGradientKernels =
+    all_gradient_kernels<T>(std::make_integer_sequence<int, kGradientFilters>());
+
+template <class T>
+void run_gradient(const LaneGradient<T>& gradient) {
+  const int64_t row_tiles = (gradient.rows + kGradientRows - 1) / kGradientRows;
+  const int64_t filter_tiles = (gradient.filters + kGradientFilters - 1) / kGradientFilters;
+  for (int64_t f = 0; f < filter_tiles; ++f) {
+    const int64_t filter = tile_begin(gradient.filters, f, filter_tiles);
+    const int64_t filters = tile_begin(gradient.filters, f + 1, filter_tiles) - filter;
+    const GradientKernels<T>& kernels = kGradientKernels<T>.by_filters[filters - 1];
+    for (int64_t r = 0; r < row_tiles; ++r) {
+      const int64_t row = tile_begin(gradient.rows, r, row_tiles);
+      const int64_t rows = tile_begin(gradient.rows, r + 1, row_tiles) - row;
+      kernels.by_rows[rows - 1](gradient, row, filter);
+    }
+  }
+}
+
+/// Lane l with lane l + lanes / 2, and so on down to one.
+template <class T>
+void fold(const T* lines, int64_t count, T* to) {
+  constexpr int64_t kLanes = Registers<T>::kCount;
+  alignas(64) T turned[kLanes * kLanes];
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    transpose_rows(lines + i * kLanes, kLanes, kLanes, turned, kLanes);
+    for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+      for (int64_t j = 0; j < width * kLanes; ++j) turned[j] += turned[j + width * kLanes];
+    }
+    std::memcpy(to + i, turned, sizeof(T) * static_cast<size_t>(kLanes));
+  }
+  for (; i < count; ++i) {
+    std::memcpy(turned, lines + i * kLanes, sizeof(T) * static_cast<size_t>(kLanes));
+    for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+      for (int64_t j = 0; j < width; ++j) turned[j] += turned[j + width];
+    }
+    to[i] = turned[0];
+  }
+}
+
+template <class T>
+constexpr LaneKernels<T> kKernelsOfLanes = {
+    .product = run_product<T>,
+    .to_lines = to_lines<T>,
+    .from_lines = from_lines<T>,
+    .gradient = run_gradient<T>,
+    .fold = fold<T>,
+    .lanes = Registers<T>::kCount,
+    .rows = kMaxRows,
+};
+
 }  // namespace
 
 extern const LaneKernels<float> kLaneKernelsF32;
-const LaneKernels<float> kLaneKernelsF32 = {run_product<float>, to_lines<float>, from_lines<float>,
-                                            Registers<float>::kCount, kMaxRows};
+const LaneKernels<float> kLaneKernelsF32 = kKernelsOfLanes<float>;
 extern const LaneKernels<double> kLaneKernelsF64;
-const LaneKernels<double> kLaneKernelsF64 = {
-    run_product<double>, to_lines<double>, from_lines<double>, Registers<double>::kCount, kMaxRows};
+const LaneKernels<double> kLaneKernelsF64 = kKernelsOfLanes<double>;
 
 }  // namespace lucid::cpu::LUCID_ISA
