@@ -9,7 +9,7 @@ namespace lucid::cpu::LUCID_ISA {
 namespace {
 
 template <class T>
-constexpr int64_t kDepthBlock = 1024 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kDepthBlock = kProductDepthBlock * 4 / static_cast<int64_t>(sizeof(T));
 template <class T>
 constexpr int64_t kStagedDepthStride = kDepthBlock<T> + 64 / static_cast<int64_t>(sizeof(T));
 constexpr int64_t kBlockRows = 192;  // staged rows of a take 204 KiB of the stack
@@ -19,7 +19,7 @@ constexpr int kRowGroup = 3;  // rows reached from one pointer: +0, +1 and +2 st
 constexpr int kPanelRegs = 2;
 
 template <class T>
-constexpr int kPanelColumns = kPanelRegs* Registers<T>::kCount;
+constexpr int kPanelColumns = kPanelRegs * Registers<T>::kCount;
 
 /// Rows and columns of c that one micro-kernel call makes.
 template <class T>
@@ -46,6 +46,16 @@ Row<T, kRegs> bias_of_row(const Tile<T>& tile, int row) {
   return filled_row<T, kRegs>(*bias);
 }
 
+/// Fetches the lines that a tile will write: their misses hide behind the products.
+template <class T, int kRows, int kRegs>
+void prefetch_rows(T* c, int64_t c_row) {
+  for (int i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kRegs * Registers<T>::kCount; j += kLineElements<T>) {
+      __builtin_prefetch(c + i * c_row + j, 1);
+    }
+  }
+}
+
 // The loops over rows are unrolled in full: else the sums would live in memory.
 template <class T, int kRows, int kRegs>
 void micro_kernel(const Tile<T>& tile) {
@@ -59,6 +69,7 @@ void micro_kernel(const Tile<T>& tile) {
     sums[i] = tile.accumulate ? load_row<T, kRegs>(tile.c + i * tile.c_row, tile.mask)
                               : filled_row<T, kRegs>(T{0});
   }
+  if (!tile.accumulate) prefetch_rows<T, kRows, kRegs>(tile.c, tile.c_row);
   const T* b = tile.b;
   for (int64_t p = 0; p < tile.depth; ++p) {
     const Row<T, kRegs> b_row = load_row<T, kRegs>(b, tile.mask);
@@ -195,62 +206,89 @@ void stage(const BlockProduct<T>& product, const T* a, int64_t rows, int64_t dep
   }
 }
 
-/// At most kBlockRows rows of c.
+/// One block of the depth: where it begins, and how a's and b's parts of it are read.
 template <class T>
-void multiply_rows(const BlockProduct<T>& product) {
+struct DepthBlock {
+  int64_t begin;
+  int64_t depth;
+  bool packed;  ///< b is read from panels
+  bool kept;    ///< the panels of all columns lie side by side in the workspace
+  bool staged;  ///< a is read from a copy
+};
+
+template <class T>
+const T* first_of_b(const BlockProduct<T>& product, int64_t begin, int64_t column) {
+  return product.b + begin * product.b_depth + column * product.b_column;
+}
+
+template <class T>
+void pack_all(const BlockProduct<T>& product, const DepthBlock<T>& block) {
+  for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
+    pack(first_of_b(product, block.begin, column), product.b_depth, product.b_column, block.depth,
+         smaller(product.n - column, kPanelColumns<T>),
+         product.workspace + column * kDepthBlock<T>);
+  }
+}
+
+/// At most kBlockRows rows of c, over one block of the depth.
+template <class T>
+void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
   alignas(64) T panel[kDepthBlock<T> * kPanelColumns<T>];
   alignas(64) T staged_a[kBlockRows * kStagedDepthStride<T>];
-  const bool packed = worth_packing(product);
-  const bool staged = worth_staging(product);
   Tile<T> tile{};
+  tile.a = product.a + block.begin * product.a_depth;
   tile.a_row = product.a_row;
   tile.a_depth = product.a_depth;
-  if (staged) {
+  if (block.staged) {
+    stage(product, tile.a, product.m, block.depth, staged_a);
+    tile.a = staged_a;
     tile.a_row = product.a_depth == 1 ? kStagedDepthStride<T> : 1;
     tile.a_depth = product.a_depth == 1 ? 1 : kBlockRows;
   }
-  tile.b_depth = packed ? kPanelColumns<T> : product.b_depth;
+  tile.b_depth = block.packed ? kPanelColumns<T> : product.b_depth;
   tile.c_row = product.c_row;
   tile.bias_row = product.bias_row;
   tile.bias_column = product.bias_column;
-  int64_t begin = 0;
-  do {  // once also for k == 0: c becomes zeros and bias
-    tile.depth = smaller(product.k - begin, kDepthBlock<T>);
-    tile.accumulate = product.accumulate || begin > 0;
-    tile.a = product.a + begin * product.a_depth;
-    if (staged) {
-      stage(product, tile.a, product.m, tile.depth, staged_a);
-      tile.a = staged_a;
+  tile.depth = block.depth;
+  tile.accumulate = product.accumulate || block.begin > 0;
+  const bool last = block.begin + block.depth == product.k;
+  for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
+    const int64_t columns = smaller(product.n - column, kPanelColumns<T>);
+    tile.b = first_of_b(product, block.begin, column);
+    if (block.kept) {
+      tile.b = product.workspace + column * kDepthBlock<T>;
+    } else if (block.packed) {
+      pack(tile.b, product.b_depth, product.b_column, block.depth, columns, panel);
+      tile.b = panel;
     }
-    const bool last = begin + tile.depth == product.k;
-    for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
-      const int64_t columns = smaller(product.n - column, kPanelColumns<T>);
-      tile.b = product.b + begin * product.b_depth + column * product.b_column;
-      if (packed) {
-        pack(tile.b, product.b_depth, product.b_column, tile.depth, columns, panel);
-        tile.b = panel;
-      }
-      tile.c = product.c + column;
-      tile.bias =
-          last && product.bias != nullptr ? product.bias + column * product.bias_column : nullptr;
-      multiply_panel(tile, product.m, columns);
-    }
-    begin += tile.depth;
-  } while (begin < product.k);
+    tile.c = product.c + column;
+    tile.bias =
+        last && product.bias != nullptr ? product.bias + column * product.bias_column : nullptr;
+    multiply_panel(tile, product.m, columns);
+  }
 }
 
 template <class T>
 void run(const BlockProduct<T>& product) {
-  BlockProduct<T> part = product;
   const int64_t num_parts = (product.m + kBlockRows - 1) / kBlockRows;
-  for (int64_t i = 0; i < num_parts; ++i) {
-    const int64_t begin = product.m * i / num_parts;
-    part.m = product.m * (i + 1) / num_parts - begin;
-    part.a = product.a + begin * product.a_row;
-    part.c = product.c + begin * product.c_row;
-    if (product.bias != nullptr) part.bias = product.bias + begin * product.bias_row;
-    multiply_rows(part);
-  }
+  DepthBlock<T> block{};
+  block.packed = worth_packing(product);
+  block.kept = block.packed && product.workspace != nullptr && num_parts > 1;
+  block.staged = worth_staging(product);
+  do {  // once also for k == 0: c becomes zeros and bias
+    block.depth = smaller(product.k - block.begin, kDepthBlock<T>);
+    if (block.kept) pack_all(product, block);
+    for (int64_t i = 0; i < num_parts; ++i) {
+      BlockProduct<T> part = product;
+      const int64_t row = product.m * i / num_parts;
+      part.m = product.m * (i + 1) / num_parts - row;
+      part.a += row * product.a_row;
+      part.c += row * product.c_row;
+      if (product.bias != nullptr) part.bias += row * product.bias_row;
+      multiply_rows(part, block);
+    }
+    block.begin += block.depth;
+  } while (block.begin < product.k);
 }
 
 void transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to,
