@@ -43,7 +43,9 @@ class PyRecorder {
   }
   void limit_nodes(size_t most) { live().limit_nodes(most); }
   void mark() { live().mark(); }
-  void differentiate(const std::vector<TensorRef>& results) { live().differentiate(results); }
+  void differentiate(const std::vector<TensorRef>& results, bool ends_in_loss) {
+    live().differentiate(results, ends_in_loss);
+  }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
@@ -356,8 +358,8 @@ void bind_compile(py::module_& m) {
       .def("limit_nodes", &PyRecorder::limit_nodes)
       .def("mark", &PyRecorder::mark)
       .def("differentiate",
-           [](PyRecorder& self, const py::sequence& results) {
-             self.differentiate(tensors(results));
+           [](PyRecorder& self, const py::sequence& results, bool ends_in_loss) {
+             self.differentiate(tensors(results), ends_in_loss);
            })
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {

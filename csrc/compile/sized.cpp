@@ -88,7 +88,7 @@ void SizedTrace::compare_values(const runtime::Trace& other) {
       trace_.results == other.results && trace_.result_tracks == other.result_tracks &&
       trace_.arguments == other.arguments && same_captures(trace_.captures, other.captures) &&
       same_writes(trace_.writes, other.writes) && same_targets(trace_.targets, other.targets) &&
-      trace_.draws.size() == other.draws.size();
+      trace_.draws.size() == other.draws.size() && trace_.backwards == other.backwards;
   if (!is_same) fail("other tensors are read, written or returned");
   for (const ir::ValueId argument : trace_.arguments) {
     sized_arguments_.push_back(trace_.graph.type(argument) != other.graph.type(argument));
@@ -146,12 +146,26 @@ void SizedTrace::compare_attr(size_t node, size_t attr, const ir::AttrValue& min
   }
 }
 
+// By gradient that a recorded backward takes: the result whose type it has.
+std::unordered_map<uint32_t, ir::ValueId> SizedTrace::roots_of_seeds() const {
+  std::unordered_map<uint32_t, ir::ValueId> roots;
+  const std::vector<size_t> places = runtime::differentiable_results(trace_);
+  for (const runtime::RecordedBackward& backward : trace_.backwards) {
+    auto seed = backward.seeds.begin();
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (backward.mask[i]) roots.emplace(index(*seed++), trace_.results[places[i]]);
+    }
+  }
+  return roots;
+}
+
 runtime::Trace SizedTrace::at(int64_t size) const {
   runtime::Trace result = trace_;
   result.graph = ir::Graph();
   for (runtime::Draw& draw : result.draws) draw.counters = 0;
   std::vector<ir::Role> roles(trace_.graph.num_values());
   for (const ir::Input& input : trace_.graph.inputs()) roles[index(input.value)] = input.role;
+  const auto roots = roots_of_seeds();
   auto place = places_.begin();
   for (size_t value = 0; value < trace_.graph.num_values();) {
     const ir::ValueId id{static_cast<uint32_t>(value)};
@@ -162,6 +176,9 @@ runtime::Trace SizedTrace::at(int64_t size) const {
       const auto at = static_cast<size_t>(argument - trace_.arguments.begin());
       if (argument != trace_.arguments.end() && sized_arguments_[at])
         type.shape = type.shape.with(0, size);
+      if (const auto root = roots.find(index(id)); root != roots.end()) {
+        type = result.graph.type(root->second);
+      }
       result.graph.add_input(roles[value], std::move(type));
       ++value;
       continue;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/trace/recorder.h"
@@ -47,6 +48,8 @@ class SizedTrace {
   void compare_attrs(size_t node, const ir::Node& mine, const ir::Node& others);
   void compare_attr(size_t node, size_t attr, const ir::AttrValue& mine,
                     const ir::AttrValue& others);
+
+  std::unordered_map<uint32_t, ir::ValueId> roots_of_seeds() const;
 
   runtime::Trace trace_;
   int64_t size_;

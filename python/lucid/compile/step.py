@@ -101,7 +101,14 @@ class Step(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_step(made, leaves, found, self._bounded_limit())
 
-        return Subject(self._what, self._roots(), record, compile_trace, ends_in_loss=True)
+        return Subject(
+            self._what,
+            self._roots(),
+            record,
+            compile_trace,
+            ends_in_loss=True,
+            is_differentiable=True,
+        )
 
     def _roots(self) -> tuple[Any, ...]:
         return (self._model, self._loss_fn)
