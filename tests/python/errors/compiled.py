@@ -329,14 +329,6 @@ OPTIONS = [
         "make_step: memory_limit must be a positive number of bytes: got 0",
     ),
     ErrorCase(
-        "make_step: memory_limit with segments",
-        lambda: make_step(STACK, total, segments=2, memory_limit=100),
-        lucid.UnsupportedError,
-        "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
-        "segments out, and what to recompute is chosen on the whole graph, or take "
-        "segments='auto'",
-    ),
-    ErrorCase(
         "make_step: segments",
         lambda: make_step(STACK, total, segments=0),
         lucid.UserError,
