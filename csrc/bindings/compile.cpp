@@ -381,6 +381,14 @@ void bind_compile(py::module_& m) {
            })
       .def("check", [](const compile::SizedTrace& self, const PyTrace& trace,
                        int64_t size) { self.check(trace.trace, size); })
+      .def("save", &compile::SizedTrace::save)
+      .def_static("restore",
+                  [](const PyTrace& trace, int64_t size,
+                     const std::vector<compile::SizedTrace::SavedPlace>& places,
+                     std::vector<bool> sized_arguments) {
+                    return compile::SizedTrace::restore(trace.trace, size, places,
+                                                        std::move(sized_arguments));
+                  })
       .def_property_readonly("sized_arguments", &compile::SizedTrace::sized_arguments)
       .def_property_readonly("is_certain", &compile::SizedTrace::is_certain);
   py::class_<StepEntry>(m, "StepEntry")

@@ -16,6 +16,12 @@ MODEL = nn.Linear(2, 2)
 STACK = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
 
 
+def foreign_sizes() -> None:
+    compiled = lucid.compile(lambda x: x + 1, fallback="error")
+    compiled(f32(3))
+    lucid._C.SizedTrace.restore(compiled._entries[0].traced.trace, 3, [], [])
+
+
 def total(y: lucid.Tensor, *extra: Any) -> lucid.Tensor:
     """The sum of the model's output."""
     return y.sum()
@@ -327,6 +333,12 @@ OPTIONS = [
         lambda: make_step(MODEL, total, memory_limit=0),
         lucid.UserError,
         "make_step: memory_limit must be a positive number of bytes: got 0",
+    ),
+    ErrorCase(
+        "load_compiled: sizes of another graph",
+        foreign_sizes,
+        lucid.UserError,
+        "load_compiled: the file's sizes do not fit its graph; save it again",
     ),
     ErrorCase(
         "make_step: segments",
