@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backends/buffer.h"
+#include "backends/disk_cache.h"
 #include "ir/graph.h"
 #include "ops/cost.h"
 #include "planner/plan.h"
@@ -41,6 +43,8 @@ class Executable {
   virtual std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
+  /// True if it came from the disk and was not compiled.
+  virtual bool is_loaded() const { return false; }
 
   /// Runs once and times each kernel, in the order in which they run; nothing where the backend
   /// cannot tell.
@@ -65,6 +69,8 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 struct CompileHints {
   /// Outputs that run_giving may write into the buffer of an input.
   std::vector<planner::Given> given;
+  /// Where executables are kept for later processes; backends that compile in no time leave it.
+  std::optional<DiskCache> disk;
 };
 
 class Backend {

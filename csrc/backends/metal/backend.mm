@@ -67,10 +67,15 @@ bool has_empty_value(const ir::Graph& graph) {
 
 class MetalBackend final : public backends::Backend {
  public:
-  backends::ExecutableRef compile(const ir::Graph& graph) override {
+  backends::ExecutableRef compile(const ir::Graph& graph) override { return compile(graph, {}); }
+
+  backends::ExecutableRef compile(const ir::Graph& graph,
+                                  const backends::CompileHints& hints) override {
     check_dtypes(graph);
     const LoweringOptions options{.splits_long_products = Gpu::get().splits_long_products()};
-    if (graph.nodes().size() != 1) return std::make_shared<MetalExecutable>(graph, options);
+    if (graph.nodes().size() != 1) {
+      return std::make_shared<MetalExecutable>(graph, options, hints.disk ? &*hints.disk : nullptr);
+    }
     // A single node is an eager call, which the host may run.
     if (has_run_time_shape(*graph.nodes()[0].op) || has_empty_value(graph)) {
       return std::make_shared<HostExecutable>(graph);
