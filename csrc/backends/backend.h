@@ -16,7 +16,8 @@
 
 namespace lucid::backends {
 
-/// Bytes that one run of an executable needs, known before the first run.
+/// Bytes that one run of an executable needs, known before the first run. Where a backend's driver
+/// chooses what lives when (Backend::knows_memory), arena_peak is an estimate.
 struct MemoryReport {
   int64_t inputs = 0;
   int64_t outputs = 0;
@@ -71,6 +72,8 @@ struct CompileHints {
   std::vector<planner::Given> given;
   /// Where executables are kept for later processes; backends that compile in no time leave it.
   std::optional<DiskCache> disk;
+  /// Bytes of arena that the graph was made to fit, for a backend that must do something about it.
+  std::optional<int64_t> memory_limit;
 };
 
 class Backend {
@@ -90,6 +93,8 @@ class Backend {
   }
   /// Exact bytes of the arena of an executable of the graph, whose nodes take those bytes.
   virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
+  /// False where the arena is the driver's own and its bytes are estimated.
+  virtual bool knows_memory() const { return true; }
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
 

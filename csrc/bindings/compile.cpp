@@ -213,6 +213,7 @@ py::dict memory_dict(const StepEntry& entry) {
   result["inputs"] = memory.inputs;
   result["outputs"] = memory.outputs;
   result["arena_peak"] = memory.arena_peak;
+  result["is_estimate"] = !backends::backend_for(entry.program()->device()).knows_memory();
   py::list segments;
   for (const compile::SegmentMemory& segment : memory.segments) {
     py::dict row;

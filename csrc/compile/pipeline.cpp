@@ -124,6 +124,7 @@ void compile_executable(Compiled& compiled, backends::Backend& backend, const Op
                               arena_of, compiled.recomputation.emplace());
   ir::verify(compiled.graph, "recompute");
   dumper.write("recompute", compiled.graph);
+  hints.memory_limit = limit;
   compiled.executable = backend.compile(compiled.graph, hints);
   check_arena(compiled, limit);
 }

@@ -22,7 +22,7 @@ class MetalExecutable final : public backends::Executable {
   /// indices out of range is waited for, so that bad indices spoil nothing.
   std::vector<backends::BufferRef> run(std::span<const backends::BufferRef> inputs,
                                        const ir::Attrs* run_time_attrs) const override;
-  /// The driver's own memory is not known: arena_peak is 0.
+  /// arena_peak is what live values take in the graph's order; what the driver takes is not known.
   backends::MemoryReport memory() const override { return memory_; }
   bool is_loaded() const override { return is_loaded_; }
 

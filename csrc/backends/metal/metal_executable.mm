@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "backends/chain.h"
 #include "backends/metal/gpu.h"
 #include "backends/metal/philox_keys.h"
 #include "backends/notices.h"
@@ -92,6 +93,7 @@ MetalExecutable::MetalExecutable(const ir::Graph& graph, const LoweringOptions& 
   for (const ir::ValueId output : graph.outputs()) {
     memory_.outputs += graph.type(output).size_bytes();
   }
+  memory_.arena_peak = backends::least_chain_bytes(graph);
   if (graph.nodes().size() == 1 && graph.nodes()[0].op->is(ir::kRandom)) {
     offset_attr_ = graph.nodes()[0].op->attr_index("offset");
   }

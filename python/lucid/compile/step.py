@@ -256,7 +256,8 @@ def make_step(
             tensors, returned without history.
         memory_limit: bytes that ``memory()["arena_peak"]`` may reach. The core chooses on the
             whole graph which values to keep and which to compute again in the backward, the
-            cheapest first; the gradients stay the same bit for bit. With ``segments="auto"`` only
+            cheapest first; the gradients stay the same bit for bit. On metal, where that is an
+            estimate, the step becomes several executables then. With ``segments="auto"`` only
             counts that keep to it are taken. If it cannot be met the first call raises UserError
             with the smallest peak found, whatever ``fallback`` says.
         candidates: the counts that ``segments="auto"`` tries.
