@@ -130,15 +130,9 @@ void run(const BlockProduct<T>& product) {
 void transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to,
                int64_t to_row) {
   constexpr int64_t kCount = Registers<float>::kCount;
-  const int64_t fast_columns = columns / 4 * 4;
   int64_t i = 0;
   for (; i + kCount <= rows; i += kCount) {
-    for (int64_t j = 0; j < fast_columns; j += 4) {
-      Registers<float>::transpose(from + i * from_row + j, from_row, to + j * to_row + i, to_row);
-    }
-    for (int64_t j = fast_columns; j < columns; ++j) {
-      for (int64_t r = i; r < i + kCount; ++r) to[j * to_row + r] = from[r * from_row + j];
-    }
+    transpose_rows(from + i * from_row, from_row, columns, to + i, to_row);
   }
   for (; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
