@@ -190,6 +190,9 @@ std::vector<NamedSpec> specs() {
       {"strips", {1, 64, 16, 1, {one, axis(45, 3, 1, 1, 1, 1), axis(47, 3, 1, 1, 1, 1)}}},
       {"strips, stride 2", {1, 64, 5, 1, {one, axis(67, 3, 2, 1, 1, 1), axis(47, 3, 1, 1, 1, 1)}}},
       {"many channels", {2, 70, 30, 1, {one, axis(4, 3, 1, 1, 1, 1), axis(4, 3, 1, 1, 1, 1)}}},
+      {"tiles", {3, 20, 35, 1, {one, axis(13, 3, 1, 1, 1, 1), axis(19, 3, 1, 1, 1, 1)}}},
+      {"tiles in strips", {1, 16, 17, 1, {one, axis(70, 3, 1, 2, 2, 1), axis(37, 3, 1, 0, 1, 1)}}},
+      {"tiles of images", {7, 50, 60, 1, {one, axis(10, 3, 1, 1, 1, 1), axis(12, 3, 1, 1, 2, 1)}}},
       {"many images", {37, 2, 3, 1, {one, axis(4, 3, 1, 1, 1, 1), axis(4, 3, 1, 1, 1, 1)}}},
   };
 }
@@ -238,6 +241,27 @@ TEST(an_image_has_the_same_bits_in_every_batch) {
     whole.resize(static_cast<size_t>(sizes(alone).y));
     CHECK(whole == run<float>(alone, Pass::kForward, x, w, nullptr, sizes(alone).y));
   }
+}
+
+TEST(an_infinite_input_reaches_no_other_tile) {
+  const NamedSpec tiles = specs()[specs().size() - 4];
+  CHECK_EQ(std::string(tiles.name), "tiles");
+  const ConvolutionSpec& spec = tiles.spec;
+  const Sizes size = sizes(spec);
+  auto x = numbers<float>(size.x, 1);
+  const auto w = numbers<float>(size.w, 2);
+  const auto before = run<float>(spec, Pass::kForward, x, w, nullptr, size.y);
+  x[0] = std::numeric_limits<float>::infinity();
+  const auto after = run<float>(spec, Pass::kForward, x, w, nullptr, size.y);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < size.y; ++i) {
+    const int64_t row = i % spec.output_size() / spec.axes[2].output;
+    const int64_t column = i % spec.axes[2].output;
+    const bool reached = i < spec.filters * spec.output_size() && row < 2 && column < 2;
+    const auto at = static_cast<size_t>(i);
+    wrong += reached ? std::isfinite(after[at]) : before[at] != after[at];
+  }
+  CHECK_EQ(wrong, 0);
 }
 
 /// Both forms of a spec's two passes give the same bits, with and without bias.

@@ -8,7 +8,7 @@ from lucid.compile.entries import FallbackWarning, RecompileWarning
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep, compile_optimizer, fused_step
 from lucid.compile.module import CompiledModule, compile, compiled_step
-from lucid.compile.process import cache_info, clear_cache, counters
+from lucid.compile.process import cache_info, clear_cache, clear_disk_cache, counters
 from lucid.compile.saving import load_compiled, save_compiled
 from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, make_step
 
@@ -26,6 +26,7 @@ __all__ = [
     "_tracing",
     "cache_info",
     "clear_cache",
+    "clear_disk_cache",
     "compile",
     "compile_optimizer",
     "compiled_step",
