@@ -33,6 +33,22 @@ function(lucid_link_metal target scope)
     "-framework MetalPerformanceShaders" "-framework MetalPerformanceShadersGraph")
 endfunction()
 
+# Tells a source which version of the lowerings it belongs to: executables on disk depend on it.
+function(lucid_identify_lowerings source)
+  file(GLOB_RECURSE parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/backends/metal/*
+       ${PROJECT_SOURCE_DIR}/csrc/ops/*)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${parts})
+  set(sums "")
+  foreach(part IN LISTS parts)
+    file(SHA256 ${part} sum)
+    string(APPEND sums ${sum})
+  endforeach()
+  string(SHA256 sum "${sums}")
+  string(SUBSTRING ${sum} 0 16 sum)
+  set_source_files_properties(
+    ${source} PROPERTIES COMPILE_DEFINITIONS LUCID_LOWERING_ID="${PROJECT_VERSION}-${sum}")
+endfunction()
+
 # Adds library lucid_<layer>, linked to the layer before it. A folder without sources gives a
 # library without code.
 function(lucid_add_layer layer)
@@ -45,6 +61,7 @@ function(lucid_add_layer layer)
       file(GLOB_RECURSE metal_sources CONFIGURE_DEPENDS ${folder}/metal/*.mm
            ${folder}/metal/*.cpp)
       list(APPEND sources ${metal_sources})
+      lucid_identify_lowerings(${folder}/metal/lowering_id.cpp)
     endif()
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)

@@ -3,18 +3,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backends/buffer.h"
+#include "backends/disk_cache.h"
 #include "ir/graph.h"
 #include "ops/cost.h"
 #include "planner/plan.h"
 
 namespace lucid::backends {
 
-/// Bytes that one run of an executable needs, known before the first run.
+/// Bytes that one run of an executable needs, known before the first run. Where a backend's driver
+/// chooses what lives when (Backend::knows_memory), arena_peak is an estimate.
 struct MemoryReport {
   int64_t inputs = 0;
   int64_t outputs = 0;
@@ -41,6 +44,8 @@ class Executable {
   virtual std::vector<BufferRef> run(std::span<const BufferRef> inputs,
                                      const ir::Attrs* run_time_attrs) const = 0;
   virtual MemoryReport memory() const = 0;
+  /// True if it came from the disk and was not compiled.
+  virtual bool is_loaded() const { return false; }
 
   /// Runs once and times each kernel, in the order in which they run; nothing where the backend
   /// cannot tell.
@@ -65,6 +70,10 @@ using ExecutableRef = std::shared_ptr<const Executable>;
 struct CompileHints {
   /// Outputs that run_giving may write into the buffer of an input.
   std::vector<planner::Given> given;
+  /// Where executables are kept for later processes; backends that compile in no time leave it.
+  std::optional<DiskCache> disk;
+  /// Bytes of arena that the graph was made to fit, for a backend that must do something about it.
+  std::optional<int64_t> memory_limit;
 };
 
 class Backend {
@@ -84,6 +93,8 @@ class Backend {
   }
   /// Exact bytes of the arena of an executable of the graph, whose nodes take those bytes.
   virtual int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes);
+  /// False where the arena is the driver's own and its bytes are estimated.
+  virtual bool knows_memory() const { return true; }
   /// A fresh buffer with undefined contents. Throws OutOfMemoryError with the size.
   virtual BufferRef allocate(int64_t size_bytes) = 0;
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "backends/disk_cache.h"
+#include "backends/notices.h"
 #include "bindings/convert.h"
 #include "bindings/diagnosis.h"
 #include "compile/entry.h"
@@ -93,6 +95,13 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
   return result;
 }
 
+// What the core noticed, as Python's warnings; one that is made an error is raised.
+void warn_of_notices() {
+  for (const std::string& text : backends::take_notices()) {
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+  }
+}
+
 // Compiles a trace by `make(trace)` and binds it to its captured tensors.
 template <class Make>
 std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
@@ -106,6 +115,7 @@ std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
     const py::gil_scoped_release release;
     program = make(std::move(traced.trace));
   }
+  warn_of_notices();
   return std::make_unique<StepEntry>(std::move(program), compile::describe(sources),
                                      std::move(captures), places);
 }
@@ -156,6 +166,7 @@ std::vector<double> numbers_of(const py::tuple& scalars) {
 py::object run_entry(StepEntry& entry, std::span<const TensorRef> inputs,
                      const py::tuple& scalars) {
   std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers_of(scalars));
+  warn_of_notices();  // a backward may have been compiled since
   if (!results) return py::none();
   if (results->size() == 1) return py::cast(std::move(results->front()));
   py::tuple all(results->size());
@@ -231,6 +242,7 @@ py::dict memory_dict(const StepEntry& entry) {
   result["inputs"] = memory.inputs;
   result["outputs"] = memory.outputs;
   result["arena_peak"] = memory.arena_peak;
+  result["is_estimate"] = !backends::backend_for(entry.program()->device()).knows_memory();
   py::list segments;
   for (const compile::SegmentMemory& segment : memory.segments) {
     py::dict row;
@@ -307,6 +319,10 @@ py::dict cache_dict() {
   result["hits"] = info.hits;
   result["misses"] = info.misses;
   result["max_entries"] = info.max_entries;
+  const backends::DiskCounts disk = backends::disk_counts();
+  result["disk_hits"] = disk.hits;
+  result["disk_misses"] = disk.misses;
+  result["disk_writes"] = disk.writes;
   result["eager_entries"] = runtime::eager_cache_size();
   return result;
 }
@@ -425,6 +441,10 @@ void bind_compile(py::module_& m) {
   m.def("clear_compile_cache", [] {
     compile::clear_cache();
     runtime::clear_eager_cache();
+  });
+  m.def("clear_disk_cache", [] {
+    const auto disk = backends::DiskCache::from_environment();
+    return disk ? disk->clear() : 0;
   });
   m.def("module_version", [] { return runtime::process_state().module_version.load(); });
   m.def("parse_graph", [](const std::string& text) {

@@ -111,6 +111,7 @@ void compile_executable(Compiled& compiled, backends::Backend& backend, const Op
                         Dumper& dumper) {
   backends::CompileHints hints;
   hints.given = options.given;
+  hints.disk = backends::DiskCache::from_environment();
   if (!options.memory_limit) {
     compiled.executable = backend.compile(compiled.graph, hints);
     return;
@@ -123,6 +124,7 @@ void compile_executable(Compiled& compiled, backends::Backend& backend, const Op
                               arena_of, compiled.recomputation.emplace());
   ir::verify(compiled.graph, "recompute");
   dumper.write("recompute", compiled.graph);
+  hints.memory_limit = limit;
   compiled.executable = backend.compile(compiled.graph, hints);
   check_arena(compiled, limit);
 }
@@ -144,7 +146,9 @@ CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options
       std::move(graph),
       [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
   compile_executable(*compiled, backends::backend_for(device), options, dumper);
-  runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
+  if (!compiled->executable->is_loaded()) {
+    runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
+  }
   cache().insert(key, compiled);
   return compiled;
 }

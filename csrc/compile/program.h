@@ -53,6 +53,7 @@ class Program : public std::enable_shared_from_this<Program> {
   /// What a memory limit did; nothing without one.
   virtual std::optional<Recomputation> recomputation() const { return {}; }
   ProgramMemory memory() const { return memory_; }
+  Device device() const { return device_; }
   ProgramTiming timing() const;
 
  protected:

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backends/chain.h"
 #include "backends/metal/gpu.h"
 #include "backends/metal/metal_backend.h"
 #include "backends/metal/metal_buffer.h"
@@ -65,12 +66,27 @@ bool has_empty_value(const ir::Graph& graph) {
   return false;
 }
 
+// MPSGraph may merge what a memory limit computes twice, and orders its work as it likes: under a
+// limit the graph is run in pieces, whose results are buffers of our own.
+backends::ExecutableRef whole_or_cut(const ir::Graph& graph, const LoweringOptions& options,
+                                     const backends::CompileHints& hints) {
+  const auto compile = [&](const ir::Graph& part) -> backends::ExecutableRef {
+    return std::make_shared<MetalExecutable>(part, options, hints.disk ? &*hints.disk : nullptr);
+  };
+  if (!hints.memory_limit) return compile(graph);
+  const backends::Cuts cuts = backends::cut_to_limit(graph, *hints.memory_limit);
+  return std::make_shared<backends::Chain>(graph, cuts, compile);
+}
+
 class MetalBackend final : public backends::Backend {
  public:
-  backends::ExecutableRef compile(const ir::Graph& graph) override {
+  backends::ExecutableRef compile(const ir::Graph& graph) override { return compile(graph, {}); }
+
+  backends::ExecutableRef compile(const ir::Graph& graph,
+                                  const backends::CompileHints& hints) override {
     check_dtypes(graph);
     const LoweringOptions options{.splits_long_products = Gpu::get().splits_long_products()};
-    if (graph.nodes().size() != 1) return std::make_shared<MetalExecutable>(graph, options);
+    if (graph.nodes().size() != 1) return whole_or_cut(graph, options, hints);
     // A single node is an eager call, which the host may run.
     if (has_run_time_shape(*graph.nodes()[0].op) || has_empty_value(graph)) {
       return std::make_shared<HostExecutable>(graph);
@@ -83,6 +99,10 @@ class MetalBackend final : public backends::Backend {
     }
   }
 
+  int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t>) override {
+    return backends::least_chain_bytes(graph);
+  }
+  bool knows_memory() const override { return false; }
   BufferRef allocate(int64_t size_bytes) override { return metal::allocate(size_bytes); }
   std::string device_name() const override { return Gpu::get().name(); }
   void synchronize() override { Stream::get().synchronize(); }

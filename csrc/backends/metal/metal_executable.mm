@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "backends/chain.h"
 #include "backends/metal/gpu.h"
 #include "backends/metal/philox_keys.h"
+#include "backends/notices.h"
 
 namespace lucid::metal {
 namespace {
@@ -45,6 +48,15 @@ class CompilationFailure {
   std::string text_;
 };
 
+Retained<MPSGraphCompilationDescriptor*> new_descriptor() {
+  auto descriptor =
+      Retained<MPSGraphCompilationDescriptor*>::adopt([MPSGraphCompilationDescriptor new]);
+  // Level 1 may place work on the Neural Engine (PyTorch issue 104661).
+  [descriptor.get() setOptimizationLevel:MPSGraphOptimizationLevel0];
+  [descriptor.get() setWaitForCompilationCompletion:YES];
+  return descriptor;
+}
+
 }  // namespace
 
 struct MetalExecutable::Run {
@@ -73,26 +85,54 @@ struct MetalExecutable::Run {
   }
 };
 
-MetalExecutable::MetalExecutable(const ir::Graph& graph, const LoweringOptions& options) {
+MetalExecutable::MetalExecutable(const ir::Graph& graph, const LoweringOptions& options,
+                                 const backends::DiskCache* disk) {
   for (const ir::Input& input : graph.inputs()) {
     memory_.inputs += graph.type(input.value).size_bytes();
   }
   for (const ir::ValueId output : graph.outputs()) {
     memory_.outputs += graph.type(output).size_bytes();
   }
+  memory_.arena_peak = backends::least_chain_bytes(graph);
   if (graph.nodes().size() == 1 && graph.nodes()[0].op->is(ir::kRandom)) {
     offset_attr_ = graph.nodes()[0].op->attr_index("offset");
   }
-  const std::scoped_lock building(Gpu::get().mutex());
-  guarded("metal: compile", [&] { build(graph, options); });
+  Lowered lowered;
+  {
+    const std::scoped_lock building(Gpu::get().mutex());
+    lowered = guarded("metal: compile", [&] { return build(graph, options); });
+  }
+  if (lowered.targets.empty()) return;
+  std::optional<backends::DiskCache::Key> key;
+  if (disk != nullptr) {
+    key = disk_key(graph, options);
+    if (load(*disk, *key)) return;
+  }
+  ArgumentOrder order;
+  {
+    const std::scoped_lock building(Gpu::get().mutex());
+    order = guarded("metal: compile", [&] { return compile(lowered); });
+  }
+  arrange(order);
+  if (disk != nullptr) store(*disk, *key, order);
 }
 
-void MetalExecutable::build(const ir::Graph& graph, const LoweringOptions& options) {
+MetalExecutable::Lowered MetalExecutable::build(const ir::Graph& graph,
+                                                const LoweringOptions& options) {
   graph_ = Retained<MPSGraph*>::adopt([MPSGraph new]);
   if (!graph_) throw Error(ErrorKind::kInternal, "metal: no graph was made");
   Lowering lowering(graph_.get(), graph, options);
   lowering.run();
-  std::vector<Tensor> targets;
+  Lowered lowered;
+  add_targets(graph, lowering, lowered);
+  checks_ = lowering.checks();
+  host_feeds_ = lowering.host_feeds();
+  add_feeds(graph, lowering, lowered);
+  return lowered;
+}
+
+void MetalExecutable::add_targets(const ir::Graph& graph, const Lowering& lowering,
+                                  Lowered& lowered) {
   std::unordered_map<const void*, int> target_of;
   for (const ir::ValueId output : graph.outputs()) {
     Tensor tensor = lowering.tensor(output);
@@ -103,55 +143,50 @@ void MetalExecutable::build(const ir::Graph& graph, const LoweringOptions& optio
     const bool is_input =
         std::ranges::find(lowering.placeholders(), tensor) != lowering.placeholders().end();
     if (is_input) tensor = [graph_.get() identityWithTensor:tensor name:nil];
-    const auto [it, is_new] = target_of.emplace(tensor, static_cast<int>(targets.size()));
+    const auto [it, is_new] = target_of.emplace(tensor, static_cast<int>(lowered.targets.size()));
     output_target_.push_back(it->second);
     if (!is_new) continue;
-    targets.push_back(tensor);
+    lowered.targets.push_back(tensor);
     targets_.push_back({graph.type(output), -1});
   }
   for (const IndexFlag& flag : lowering.flags()) {
-    targets.push_back(flag.count);
+    lowered.targets.push_back(flag.count);
     targets_.push_back({{DType::kInt32, Shape{1}}, static_cast<int>(flags_.size())});
     flags_.push_back({flag.op, flag.size, flag.location});
   }
-  checks_ = lowering.checks();
-  host_feeds_ = lowering.host_feeds();
+}
+
+void MetalExecutable::add_feeds(const ir::Graph& graph, const Lowering& lowering,
+                                Lowered& lowered) {
+  const auto add = [&](Feed feed, Tensor placeholder) {
+    feed.data_type = [placeholder dataType];
+    feeds_.push_back(std::move(feed));
+    lowered.feeds.push_back(placeholder);
+  };
   for (size_t i = 0; i < lowering.placeholders().size(); ++i) {
-    if (lowering.placeholders()[i] == nil) continue;
-    feeds_.push_back({false, i, graph.type(graph.inputs()[i].value)});
+    Tensor placeholder = lowering.placeholders()[i];
+    if (placeholder == nil) continue;
+    add({false, i, graph.type(graph.inputs()[i].value), {}}, placeholder);
   }
   for (size_t i = 0; i < host_feeds_.size(); ++i) {
     const bool is_keys = host_feeds_[i].kind == HostFeed::Kind::kPhiloxKeys;
     const ValueType keys{DType::kInt32, Shape{22}};
-    feeds_.push_back({true, i, is_keys ? keys : host_feeds_[i].type});
+    add({true, i, is_keys ? keys : host_feeds_[i].type, {}}, host_feeds_[i].placeholder);
   }
-  if (!targets.empty()) compile(lowering, targets);
 }
 
 // The executable lists its feeds and targets in an order of its own: they are found by identity.
-void MetalExecutable::compile(const Lowering& lowering, const std::vector<Tensor>& targets) {
+ArgumentOrder MetalExecutable::compile(const Lowered& lowered) {
   NSMutableDictionary* types = [NSMutableDictionary dictionary];
-  std::unordered_map<const void*, Feed> feed_of;
-  for (const Feed& feed : feeds_) {
-    Tensor placeholder =
-        feed.is_host ? host_feeds_[feed.place].placeholder : lowering.placeholders()[feed.place];
+  for (size_t i = 0; i < feeds_.size(); ++i) {
     auto type = Retained<MPSGraphShapedType*>::adopt([[MPSGraphShapedType alloc]
-        initWithShape:mps_shape(feed.type.shape)
-             dataType:[placeholder dataType]]);
-    [types setObject:type.get() forKey:placeholder];
-    feed_of.emplace(placeholder, feed);
+        initWithShape:mps_shape(feeds_[i].type.shape)
+             dataType:feeds_[i].data_type]);
+    [types setObject:type.get() forKey:lowered.feeds[i]];
   }
-  NSMutableArray<MPSGraphTensor*>* list = [NSMutableArray arrayWithCapacity:targets.size()];
-  std::unordered_map<const void*, Target> target_of;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    [list addObject:targets[i]];
-    target_of.emplace(targets[i], targets_[i]);
-  }
-  auto descriptor =
-      Retained<MPSGraphCompilationDescriptor*>::adopt([MPSGraphCompilationDescriptor new]);
-  // Level 1 may place work on the Neural Engine (PyTorch issue 104661).
-  [descriptor.get() setOptimizationLevel:MPSGraphOptimizationLevel0];
-  [descriptor.get() setWaitForCompilationCompletion:YES];
+  NSMutableArray<MPSGraphTensor*>* list = [NSMutableArray arrayWithCapacity:lowered.targets.size()];
+  for (Tensor target : lowered.targets) [list addObject:target];
+  auto descriptor = new_descriptor();
   // The handler's error is the only report of a compilation that failed.
   auto failure = std::make_shared<CompilationFailure>();
   [descriptor.get() setCompilationCompletionHandler:^(MPSGraphExecutable*, NSError* error) {
@@ -166,21 +201,113 @@ void MetalExecutable::compile(const Lowering& lowering, const std::vector<Tensor
   failure->rethrow();
   if (!executable_) throw Error(ErrorKind::kInternal, "metal: the graph did not compile");
   [executable_.get() setOptions:MPSGraphOptionsNone];
-  feeds_.clear();
-  for (MPSGraphTensor* tensor in [executable_.get() feedTensors]) {
-    feeds_.push_back(feed_of.at(tensor));
+  const auto places = [](NSArray<MPSGraphTensor*>* tensors, const std::vector<Tensor>& known) {
+    std::vector<size_t> result;
+    for (MPSGraphTensor* tensor in tensors) {
+      const auto place = std::ranges::find(known, tensor) - known.begin();
+      result.push_back(static_cast<size_t>(place));
+    }
+    return result;
+  };
+  return {places([executable_.get() feedTensors], lowered.feeds),
+          places([executable_.get() targetTensors], lowered.targets)};
+}
+
+void MetalExecutable::arrange(const ArgumentOrder& order) {
+  std::vector<Feed> feeds;
+  for (const size_t place : order.feeds) feeds.push_back(feeds_.at(place));
+  std::vector<Target> targets;
+  std::vector<int> moved(targets_.size(), -1);
+  for (const size_t place : order.targets) {
+    moved.at(place) = static_cast<int>(targets.size());
+    targets.push_back(targets_[place]);
   }
-  std::vector<Target> ordered;
-  std::vector<int> moved(targets.size(), -1);
-  for (MPSGraphTensor* tensor in [executable_.get() targetTensors]) {
-    const auto place = std::ranges::find(targets, tensor) - targets.begin();
-    moved[static_cast<size_t>(place)] = static_cast<int>(ordered.size());
-    ordered.push_back(target_of.at(tensor));
-  }
-  targets_ = std::move(ordered);
+  feeds_ = std::move(feeds);
+  targets_ = std::move(targets);
   for (int& target : output_target_) {
     if (target >= 0) target = moved[static_cast<size_t>(target)];
   }
+}
+
+bool MetalExecutable::load(const backends::DiskCache& disk, const backends::DiskCache::Key& key) {
+  const auto candidate = disk.find(key);
+  if (candidate == nullptr) return false;
+  const auto notes = parse_notes(candidate->notes(), feeds_.size(), targets_.size());
+  if (!notes) {
+    candidate->reject("its notes are of another graph");
+    return false;
+  }
+  const auto before = std::tuple(feeds_, targets_, output_target_);
+  std::string reason = "it gives other results than when it was stored";
+  try {
+    const std::scoped_lock building(Gpu::get().mutex());
+    executable_ = guarded("metal: load",
+                          [&] { return read_package(candidate->files(), new_descriptor().get()); });
+    [executable_.get() setOptions:MPSGraphOptionsNone];
+    arrange(notes->order);
+    is_loaded_ = bool(executable_);
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  try {
+    is_loaded_ = is_loaded_ && agree(try_out(notes->order), notes->samples);
+  } catch (const Error& error) {
+    is_loaded_ = false;
+    reason = error.what();
+  }
+  if (is_loaded_) {
+    graph_ = {};
+    candidate->accept();
+    return true;
+  }
+  std::tie(feeds_, targets_, output_target_) = before;
+  candidate->reject(reason);
+  return false;
+}
+
+void MetalExecutable::store(const backends::DiskCache& disk, const backends::DiskCache::Key& key,
+                            const ArgumentOrder& order) const {
+  try {
+    const PackageNotes notes{order, try_out(order)};
+    if (!tell_something(notes.samples)) return;  // nothing could prove a loaded one
+    disk.store(key, [&](const std::filesystem::path& files) {
+      const std::scoped_lock building(Gpu::get().mutex());
+      guarded("metal: store", [&] { write_package(executable_.get(), files); });
+      return to_text(notes);
+    });
+  } catch (const Error& error) {
+    backends::notify(std::string("compile cache: an executable is not stored: ") + error.what());
+  }
+}
+
+Samples MetalExecutable::try_out(const ArgumentOrder& order) const {
+  return guarded("metal: trial", [&] {
+    Run run;
+    for (size_t i = 0; i < feeds_.size(); ++i) {
+      const std::string bytes = made_up(feeds_[i].type, order.feeds[i]);
+      id<MTLBuffer> block = run.staged(bytes.data(), static_cast<int64_t>(bytes.size()));
+      run.bind(run.inputs, block, feeds_[i].type, feeds_[i].data_type);
+    }
+    Samples samples(targets_.size());
+    std::vector<id<MTLBuffer>> results;
+    for (const Target& target : targets_) {
+      run.submission.lent.push_back(lend(target.type.size_bytes()));
+      results.push_back(run.submission.lent.back().get());
+      run.bind(run.results, results.back(), target.type, mps_type(target.type.dtype));
+    }
+    // Before the blocks go back to their pool.
+    run.submission.check = [&]() -> std::optional<Error> {
+      for (size_t i = 0; i < results.size(); ++i) {
+        samples[order.targets[i]] = sampled([results[i] contents], targets_[i].type);
+      }
+      return std::nullopt;
+    };
+    run.outputs.push_back(allocate(0));  // what is waited for
+    const MetalBufferRef done = run.outputs.back();
+    submit(run);
+    Stream::get().wait(*done);
+    return samples;
+  });
 }
 
 void MetalExecutable::check_indices(std::span<const BufferRef> inputs) const {
@@ -197,7 +324,7 @@ void MetalExecutable::check_indices(std::span<const BufferRef> inputs) const {
 }
 
 void MetalExecutable::bind_input(Run& run, const Feed& feed, const BufferRef& buffer) const {
-  const MPSDataType type = mps_type(feed.type.dtype);
+  const MPSDataType type = feed.data_type;
   if (buffer->device() != Device::kMetal) {
     run.bind(run.inputs, run.staged(buffer->data(), buffer->size_bytes()), feed.type, type);
     return;
@@ -256,6 +383,22 @@ std::function<std::optional<Error>()> MetalExecutable::flag_check(const Run& run
   };
 }
 
+void MetalExecutable::submit(Run& run) const {
+  for (const auto& output : run.outputs) {
+    if (output != nullptr) run.submission.outputs.push_back(output);
+  }
+  run.submission.objects.push_back(Retained<NSObject*>::share(graph_.get()));
+  run.submission.objects.push_back(Retained<NSObject*>::share(executable_.get()));
+  run.submission.objects.push_back(Retained<NSObject*>::share(run.inputs));
+  run.submission.objects.push_back(Retained<NSObject*>::share(run.results));
+  Stream::get().submit(std::move(run.submission), [&](MPSCommandBuffer* commands) {
+    [executable_.get() encodeToCommandBuffer:commands
+                                 inputsArray:run.inputs
+                                resultsArray:run.results
+                         executionDescriptor:nil];
+  });
+}
+
 std::vector<BufferRef> MetalExecutable::run(std::span<const BufferRef> inputs,
                                             const ir::Attrs* run_time_attrs) const {
   check_indices(inputs);
@@ -274,20 +417,8 @@ std::vector<BufferRef> MetalExecutable::run(std::span<const BufferRef> inputs,
       outputs.push_back(target < 0 ? allocate(0) : run.outputs[static_cast<size_t>(target)]);
     }
     if (targets_.empty()) return outputs;
-    for (const auto& output : run.outputs) {
-      if (output != nullptr) run.submission.outputs.push_back(output);
-    }
     if (!run.flags.empty()) run.submission.check = flag_check(run);
-    run.submission.objects.push_back(Retained<NSObject*>::share(graph_.get()));
-    run.submission.objects.push_back(Retained<NSObject*>::share(executable_.get()));
-    run.submission.objects.push_back(Retained<NSObject*>::share(run.inputs));
-    run.submission.objects.push_back(Retained<NSObject*>::share(run.results));
-    Stream::get().submit(std::move(run.submission), [&](MPSCommandBuffer* commands) {
-      [executable_.get() encodeToCommandBuffer:commands
-                                   inputsArray:run.inputs
-                                  resultsArray:run.results
-                           executionDescriptor:nil];
-    });
+    submit(run);
     for (const auto& output : run.outputs) {
       if (output != nullptr && !run.flags.empty()) Stream::get().wait(*output);
     }

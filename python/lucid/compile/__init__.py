@@ -12,7 +12,7 @@ from lucid.compile.module import (
     compile,  # noqa: F401, A004
     compiled_step,
 )
-from lucid.compile.process import cache_info, clear_cache, counters
+from lucid.compile.process import cache_info, clear_cache, clear_disk_cache, counters
 from lucid.compile.saving import load_compiled, save_compiled
 from lucid.compile.step import Step, make_autoseg_step, make_segmented_step, make_step
 
@@ -30,6 +30,7 @@ __all__ = [
     "TensorSpec",
     "cache_info",
     "clear_cache",
+    "clear_disk_cache",
     "compile_optimizer",
     "compiled_step",
     "counters",

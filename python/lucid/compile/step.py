@@ -259,7 +259,8 @@ def make_step(
             whole graph which values to keep and which to compute again in the backward, the
             cheapest first; the gradients stay the same bit for bit. With segments it is chosen
             within each, for what the values kept between them leave; ``segments="auto"`` takes
-            the fastest count that keeps to it. If it cannot be met the first call raises UserError
+            the fastest count that keeps to it. On metal, where it is an estimate, the step becomes
+            several executables then. If it cannot be met the first call raises UserError
             with the smallest peak found, whatever ``fallback`` says.
         candidates: the counts that ``segments="auto"`` tries.
 

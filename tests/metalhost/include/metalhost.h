@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+// Python's tests call them through ctypes.
+#pragma GCC visibility push(default)
+
 /// The next command buffer that starts ends with MTLCommandBufferStatusError and an error of this
 /// text; its results stay as they were. Later buffers of that queue are ignored, as by macOS.
 void metalhost_fail_next_command_buffer(const char* reason);
@@ -34,6 +37,13 @@ void metalhost_set_family(long family, int supported);
 /// While absent, MTLCreateSystemDefaultDevice returns nil.
 void metalhost_set_device_absent(int absent);
 
+/// Graphs compiled and packages loaded since the process began.
+long metalhost_num_compilations(void);
+long metalhost_num_package_loads(void);
+
+/// Loaded packages take their feeds and targets in the reverse order.
+void metalhost_rearrange_packages(int rearranged);
+
 /// Objects that are alive.
 typedef struct {
   long buffers;
@@ -50,6 +60,7 @@ MetalhostCounts metalhost_live_object_counts(void);
 long metalhost_live_objects(void);
 /// Bytes of the buffers that are alive.
 uint64_t metalhost_allocated_bytes(void);
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "objects.h"
+#include "package.h"
 #include "queue.h"
 
 using metalhost::Array;
@@ -33,7 +34,8 @@ struct ExecutionState : HostState {
 struct ExecutableState : HostState {
   ExecutableState() : HostState(metalhost::Kind::kExecutable) {}
 
-  Ref<NSArray*> feeds, targets;
+  Ref<NSArray*> feeds, targets;  // nil where it came from a package
+  std::vector<metalhost::Type> feed_types, target_types;
   std::shared_ptr<const Schedule> schedule;
   MPSGraphOptions options = MPSGraphOptionsDefault;
 };
@@ -69,32 +71,38 @@ void require_match(const char* what, NSUInteger position, const metalhost::Type&
   }
 }
 
+std::vector<metalhost::Type> value_types(const std::vector<Value>& values) {
+  std::vector<metalhost::Type> types;
+  for (const Value& value : values) types.push_back(value.type());
+  return types;
+}
+
 void require_matches(const char* what, NSArray<MPSGraphTensorData*>* found,
-                     NSArray<MPSGraphTensor*>* expected) {
-  if ([found count] != [expected count]) {
+                     const std::vector<metalhost::Type>& expected) {
+  if ([found count] != expected.size()) {
     fail_assertion("MPSGraphExecutable.mm", std::string("Error: the number of ") + what + " is " +
                                                 std::to_string([found count]) +
                                                 ", the executable has " +
-                                                std::to_string([expected count]));
+                                                std::to_string(expected.size()));
   }
   for (NSUInteger i = 0; i < [found count]; ++i) {
     const metalhost::Type& type =
         state_of<TensorDataState>((MPSGraphTensorData*)[found objectAtIndex:i]).type;
-    require_match(what, i, type, metalhost::type_of([expected objectAtIndex:i]));
+    require_match(what, i, type, expected[i]);
   }
 }
 
-NSArray<MPSGraphTensorData*>* new_results(id<MTLDevice> device, NSArray<MPSGraphTensor*>* targets) {
+NSArray<MPSGraphTensorData*>* new_results(id<MTLDevice> device,
+                                          const std::vector<metalhost::Type>& targets) {
   NSMutableArray<MPSGraphTensorData*>* const results = [NSMutableArray array];
-  for (MPSGraphTensor* target in targets) {
-    const metalhost::Type& type = metalhost::type_of(target);
+  for (const metalhost::Type& type : targets) {
     id<MTLBuffer> const buffer =
         [device newBufferWithLength:static_cast<NSUInteger>(type.size_bytes())
                             options:MTLResourceStorageModeShared];
     MPSGraphTensorData* const data =
         [[MPSGraphTensorData alloc] initWithMTLBuffer:buffer
                                                 shape:metalhost::numbers_from(type.shape)
-                                             dataType:[target dataType]];
+                                             dataType:static_cast<MPSDataType>(type.data_type)];
     [results addObject:data];
     [data release];
     [buffer release];
@@ -133,6 +141,21 @@ void run_schedule(const Schedule& schedule, NSArray<MPSGraphTensorData*>* inputs
 }
 
 }  // namespace
+
+namespace metalhost {
+namespace {
+
+/// The order of a loaded package: kept, or another one if a test asks for it.
+Schedule loaded_order(const Schedule& stored) {
+  if (!rearranges_packages()) return stored;
+  std::vector<Value> feeds = stored.feeds(), targets = stored.targets();
+  std::ranges::reverse(feeds);
+  std::ranges::reverse(targets);
+  return {targets, feeds};
+}
+
+}  // namespace
+}  // namespace metalhost
 
 @implementation MPSGraphCompilationDescriptor
 HOST_DESCRIPTOR(CompilationState)
@@ -174,17 +197,36 @@ HOST_PROPERTY(ExecutableState, MPSGraphOptions, options, setOptions)
   return state_of<ExecutableState>(self).targets.get();
 }
 
+- (void)serializeToMPSGraphPackageAtURL:(NSURL*)url
+                             descriptor:(MPSGraphExecutableSerializationDescriptor*)descriptor {
+  metalhost::write_package([[url path] UTF8String], *state_of<ExecutableState>(self).schedule);
+}
+
+// Feeds and targets are nil then, as seen on macOS: nothing tells their order.
+- (instancetype)initWithMPSGraphPackageAtURL:(NSURL*)url
+                       compilationDescriptor:(MPSGraphCompilationDescriptor*)descriptor {
+  if ((self = [super init]) == nil) return nil;
+  auto* const state = new ExecutableState;
+  host_state_ = state;
+  state->schedule = std::make_shared<Schedule>(
+      metalhost::loaded_order(metalhost::read_package([[url path] UTF8String])));
+  state->feed_types = value_types(state->schedule->feeds());
+  state->target_types = value_types(state->schedule->targets());
+  metalhost::count_package_load();
+  return self;
+}
+
 - (NSArray<MPSGraphTensorData*>*)encodeToCommandBuffer:(MPSCommandBuffer*)commandBuffer
                                            inputsArray:(NSArray<MPSGraphTensorData*>*)inputsArray
                                           resultsArray:(NSArray<MPSGraphTensorData*>*)resultsArray
                                    executionDescriptor:
                                        (MPSGraphExecutableExecutionDescriptor*)executionDescriptor {
   if (commandBuffer == nil) fail_assertion("MPSGraphExecutable.mm", "commandBuffer is nil");
+  const ExecutableState& state = state_of<ExecutableState>(self);
   NSArray<MPSGraphTensorData*>* const results =
-      resultsArray != nil ? resultsArray
-                          : new_results([commandBuffer device], [self targetTensors]);
-  require_matches("inputsArray", inputsArray, [self feedTensors]);
-  require_matches("resultsArray", results, [self targetTensors]);
+      resultsArray != nil ? resultsArray : new_results([commandBuffer device], state.target_types);
+  require_matches("inputsArray", inputsArray, state.feed_types);
+  require_matches("resultsArray", results, state.target_types);
   // The framework may split the work; whoever holds on to the old root sees the difference here.
   [commandBuffer commitAndContinue];
   id<MTLCommandBuffer> const root = [commandBuffer rootCommandBuffer];
@@ -202,7 +244,7 @@ HOST_PROPERTY(ExecutableState, MPSGraphOptions, options, setOptions)
   }
   const Ref<NSArray*> kept_inputs([[inputsArray copy] autorelease]);
   const Ref<NSArray*> kept_results([[results copy] autorelease]);
-  const std::shared_ptr<const Schedule> schedule = state_of<ExecutableState>(self).schedule;
+  const std::shared_ptr<const Schedule> schedule = state.schedule;
   [(HostCommandBuffer*)root
       addWork:{
                   .run = [=] { run_schedule(*schedule, kept_inputs.get(), kept_results.get()); },
@@ -290,6 +332,9 @@ MPSGraphExecutable* compile_graph(MPSGraph* graph, MPSGraphTensorShapedTypeDicti
   state->feeds = Ref<NSArray*>([[placeholders copy] autorelease]);
   state->targets = Ref<NSArray*>(outputs);
   state->schedule = std::make_shared<Schedule>(values_of(outputs), values_of(placeholders));
+  state->feed_types = value_types(state->schedule->feeds());
+  state->target_types = value_types(state->schedule->targets());
+  count_compilation();
   for (const auto& node : state_of<GraphState>(graph).nodes) node->op.infers_late = false;
   const MPSGraphCompilationCompletionHandler handler = [descriptor compilationCompletionHandler];
   if (handler != nil) report(executable, handler);

@@ -1,21 +1,22 @@
 // Builder methods: elementwise operations, activations, inputs and constants.
 #include "objects.h"
-#include "ops.h"
+#include "recipe.h"
 
 using metalhost::emit;
 using metalhost::refuse;
 using metalhost::type_of;
 
-#define HOST_UNARY(op)                                                                \
-  -(MPSGraphTensor*)op##WithTensor : (MPSGraphTensor*)tensor name : (NSString*)name { \
-    return emit(self, metalhost::unary(#op, type_of(tensor)), {tensor});              \
+#define HOST_UNARY(op)                                                                    \
+  -(MPSGraphTensor*)op##WithTensor : (MPSGraphTensor*)tensor name : (NSString*)name {     \
+    return emit(self, metalhost::made<metalhost::unary>(#op, type_of(tensor)), {tensor}); \
   }
 
-#define HOST_BINARY(op)                                                              \
-  -(MPSGraphTensor*)op##WithPrimaryTensor : (MPSGraphTensor*)primary secondaryTensor \
-      : (MPSGraphTensor*)secondary name : (NSString*)name {                          \
-    return emit(self, metalhost::binary(#op, type_of(primary), type_of(secondary)),  \
-                {primary, secondary});                                               \
+#define HOST_BINARY(op)                                                                        \
+  -(MPSGraphTensor*)op##WithPrimaryTensor : (MPSGraphTensor*)primary secondaryTensor           \
+      : (MPSGraphTensor*)secondary name : (NSString*)name {                                    \
+    return emit(self,                                                                          \
+                metalhost::made<metalhost::binary>(#op, type_of(primary), type_of(secondary)), \
+                {primary, secondary});                                                         \
   }
 
 @implementation MPSGraph (MPSGraphArithmeticOps)
@@ -96,14 +97,16 @@ HOST_BINARY(bitwiseRightShift)
                          truePredicateTensor:(MPSGraphTensor*)whenTrue
                         falsePredicateTensor:(MPSGraphTensor*)whenFalse
                                         name:(NSString*)name {
-  return emit(self, metalhost::select(type_of(predicate), type_of(whenTrue), type_of(whenFalse)),
-              {predicate, whenTrue, whenFalse});
+  return emit(
+      self,
+      metalhost::made<metalhost::select>(type_of(predicate), type_of(whenTrue), type_of(whenFalse)),
+      {predicate, whenTrue, whenFalse});
 }
 - (MPSGraphTensor*)clampWithTensor:(MPSGraphTensor*)tensor
                     minValueTensor:(MPSGraphTensor*)low
                     maxValueTensor:(MPSGraphTensor*)high
                               name:(NSString*)name {
-  return emit(self, metalhost::clamp(type_of(tensor), type_of(low), type_of(high)),
+  return emit(self, metalhost::made<metalhost::clamp>(type_of(tensor), type_of(low), type_of(high)),
               {tensor, low, high});
 }
 @end
@@ -116,37 +119,40 @@ HOST_UNARY(sigmoid)
 - (MPSGraphTensor*)reLUGradientWithIncomingGradient:(MPSGraphTensor*)gradient
                                        sourceTensor:(MPSGraphTensor*)source
                                                name:(NSString*)name {
-  return emit(self, metalhost::relu_grad(type_of(gradient), type_of(source)), {gradient, source});
+  return emit(self, metalhost::made<metalhost::relu_grad>(type_of(gradient), type_of(source)),
+              {gradient, source});
 }
 - (MPSGraphTensor*)sigmoidGradientWithIncomingGradient:(MPSGraphTensor*)gradient
                                           sourceTensor:(MPSGraphTensor*)source
                                                   name:(NSString*)name {
-  return emit(self, metalhost::sigmoid_grad(type_of(gradient), type_of(source)),
+  return emit(self, metalhost::made<metalhost::sigmoid_grad>(type_of(gradient), type_of(source)),
               {gradient, source});
 }
 - (MPSGraphTensor*)softMaxWithTensor:(MPSGraphTensor*)tensor
                                 axis:(NSInteger)axis
                                 name:(NSString*)name {
-  return emit(self, metalhost::softmax(type_of(tensor), axis), {tensor});
+  return emit(self, metalhost::made<metalhost::softmax>(type_of(tensor), axis), {tensor});
 }
 - (MPSGraphTensor*)softMaxGradientWithIncomingGradient:(MPSGraphTensor*)gradient
                                           sourceTensor:(MPSGraphTensor*)source
                                                   axis:(NSInteger)axis
                                                   name:(NSString*)name {
-  return emit(self, metalhost::softmax_grad(type_of(gradient), type_of(source), axis),
+  return emit(self,
+              metalhost::made<metalhost::softmax_grad>(type_of(gradient), type_of(source), axis),
               {gradient, source});
 }
 - (MPSGraphTensor*)leakyReLUWithTensor:(MPSGraphTensor*)tensor
                                  alpha:(double)alpha
                                   name:(NSString*)name {
-  return emit(self, metalhost::leaky_relu(type_of(tensor), alpha), {tensor});
+  return emit(self, metalhost::made<metalhost::leaky_relu>(type_of(tensor), alpha), {tensor});
 }
 - (MPSGraphTensor*)leakyReLUWithTensor:(MPSGraphTensor*)tensor
                            alphaTensor:(MPSGraphTensor*)alphaTensor
                                   name:(NSString*)name {
   // x where x > 0, else 1 * alpha * x: the gradient's rule applied to x itself.
   return emit(self,
-              metalhost::leaky_relu_grad(type_of(tensor), type_of(tensor), type_of(alphaTensor)),
+              metalhost::made<metalhost::leaky_relu_grad>(type_of(tensor), type_of(tensor),
+                                                          type_of(alphaTensor)),
               {tensor, tensor, alphaTensor});
 }
 - (MPSGraphTensor*)leakyReLUGradientWithIncomingGradient:(MPSGraphTensor*)gradient
@@ -154,7 +160,8 @@ HOST_UNARY(sigmoid)
                                              alphaTensor:(MPSGraphTensor*)alphaTensor
                                                     name:(NSString*)name {
   return emit(self,
-              metalhost::leaky_relu_grad(type_of(gradient), type_of(source), type_of(alphaTensor)),
+              metalhost::made<metalhost::leaky_relu_grad>(type_of(gradient), type_of(source),
+                                                          type_of(alphaTensor)),
               {gradient, source, alphaTensor});
 }
 @end
@@ -186,17 +193,19 @@ metalhost::Type type_from(NSArray<NSNumber*>* shape, MPSDataType type) {
                            dataType:(MPSDataType)dataType {
   const auto* bytes = static_cast<const uint8_t*>([data bytes]);
   return emit(self,
-              metalhost::constant_data(type_from(shape, dataType),
-                                       std::vector<uint8_t>(bytes, bytes + [data length])),
+              metalhost::made<metalhost::constant_data>(
+                  type_from(shape, dataType), std::vector<uint8_t>(bytes, bytes + [data length])),
               {});
 }
 - (MPSGraphTensor*)constantWithScalar:(double)scalar dataType:(MPSDataType)dataType {
-  return emit(self, metalhost::constant({static_cast<metalhost::DataType>(dataType), {}}, scalar),
+  return emit(self,
+              metalhost::made<metalhost::constant>({static_cast<metalhost::DataType>(dataType), {}},
+                                                   scalar),
               {});
 }
 - (MPSGraphTensor*)constantWithScalar:(double)scalar
                                 shape:(MPSShape*)shape
                              dataType:(MPSDataType)dataType {
-  return emit(self, metalhost::constant(type_from(shape, dataType), scalar), {});
+  return emit(self, metalhost::made<metalhost::constant>(type_from(shape, dataType), scalar), {});
 }
 @end

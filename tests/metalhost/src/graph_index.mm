@@ -1,6 +1,6 @@
 // Builder methods: gather, scatter, one-hot vectors and sorting.
 #include "objects.h"
-#include "ops.h"
+#include "recipe.h"
 
 using metalhost::emit;
 using metalhost::emit_all;
@@ -34,9 +34,10 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                                indicesTensor:(MPSGraphTensor*)indices
                              batchDimensions:(NSUInteger)batchDimensions
                                         name:(NSString*)name {
-  return emit(
-      self, metalhost::gather_nd(type_of(updates), type_of(indices), signed_from(batchDimensions)),
-      {updates, indices});
+  return emit(self,
+              metalhost::made<metalhost::gather_nd>(type_of(updates), type_of(indices),
+                                                    signed_from(batchDimensions)),
+              {updates, indices});
 }
 - (MPSGraphTensor*)gatherWithUpdatesTensor:(MPSGraphTensor*)updates
                              indicesTensor:(MPSGraphTensor*)indices
@@ -44,15 +45,16 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                            batchDimensions:(NSUInteger)batchDimensions
                                       name:(NSString*)name {
   return emit(self,
-              metalhost::gather(type_of(updates), type_of(indices), signed_from(axis),
-                                signed_from(batchDimensions)),
+              metalhost::made<metalhost::gather>(type_of(updates), type_of(indices),
+                                                 signed_from(axis), signed_from(batchDimensions)),
               {updates, indices});
 }
 - (MPSGraphTensor*)gatherAlongAxis:(NSInteger)axis
                  withUpdatesTensor:(MPSGraphTensor*)updates
                      indicesTensor:(MPSGraphTensor*)indices
                               name:(NSString*)name {
-  return emit(self, metalhost::gather_along(type_of(updates), type_of(indices), axis),
+  return emit(self,
+              metalhost::made<metalhost::gather_along>(type_of(updates), type_of(indices), axis),
               {updates, indices});
 }
 @end
@@ -90,10 +92,11 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                            batchDimensions:(NSUInteger)batchDimensions
                                       mode:(MPSGraphScatterMode)mode
                                       name:(NSString*)name {
-  return emit(self,
-              metalhost::scatter_nd(type_of(data), type_of(updates), type_of(indices),
-                                    signed_from(batchDimensions), mode_from(mode)),
-              {data, updates, indices});
+  return emit(
+      self,
+      metalhost::made<metalhost::scatter_nd>(type_of(data), type_of(updates), type_of(indices),
+                                             signed_from(batchDimensions), mode_from(mode)),
+      {data, updates, indices});
 }
 - (MPSGraphTensor*)scatterWithUpdatesTensor:(MPSGraphTensor*)updates
                               indicesTensor:(MPSGraphTensor*)indices
@@ -114,10 +117,10 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                                     axis:(NSInteger)axis
                                     mode:(MPSGraphScatterMode)mode
                                     name:(NSString*)name {
-  return emit(
-      self,
-      metalhost::scatter(type_of(data), type_of(updates), type_of(indices), axis, mode_from(mode)),
-      {data, updates, indices});
+  return emit(self,
+              metalhost::made<metalhost::scatter>(type_of(data), type_of(updates), type_of(indices),
+                                                  axis, mode_from(mode)),
+              {data, updates, indices});
 }
 - (MPSGraphTensor*)scatterAlongAxis:(NSInteger)axis
                   withUpdatesTensor:(MPSGraphTensor*)updates
@@ -139,8 +142,8 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                                mode:(MPSGraphScatterMode)mode
                                name:(NSString*)name {
   return emit(self,
-              metalhost::scatter_along(type_of(data), type_of(updates), type_of(indices), axis,
-                                       mode_from(mode)),
+              metalhost::made<metalhost::scatter_along>(type_of(data), type_of(updates),
+                                                        type_of(indices), axis, mode_from(mode)),
               {data, updates, indices});
 }
 @end
@@ -155,8 +158,9 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                                   offValue:(double)offValue
                                       name:(NSString*)name {
   return emit(self,
-              metalhost::one_hot(type_of(indices), signed_from(depth), signed_from(axis),
-                                 static_cast<metalhost::DataType>(dataType), onValue, offValue),
+              metalhost::made<metalhost::one_hot>(
+                  type_of(indices), signed_from(depth), signed_from(axis),
+                  static_cast<metalhost::DataType>(dataType), onValue, offValue),
               {indices});
 }
 - (MPSGraphTensor*)oneHotWithIndicesTensor:(MPSGraphTensor*)indices
@@ -219,23 +223,24 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                              axis:(NSInteger)axis
                        descending:(BOOL)descending
                              name:(NSString*)name {
-  return emit(self, metalhost::sort(type_of(tensor), axis, descending), {tensor});
+  return emit(self, metalhost::made<metalhost::sort>(type_of(tensor), axis, descending), {tensor});
 }
 - (MPSGraphTensor*)sortWithTensor:(MPSGraphTensor*)tensor
                              axis:(NSInteger)axis
                              name:(NSString*)name {
-  return emit(self, metalhost::sort(type_of(tensor), axis, false), {tensor});
+  return emit(self, metalhost::made<metalhost::sort>(type_of(tensor), axis, false), {tensor});
 }
 - (MPSGraphTensor*)argSortWithTensor:(MPSGraphTensor*)tensor
                                 axis:(NSInteger)axis
                           descending:(BOOL)descending
                                 name:(NSString*)name {
-  return emit(self, metalhost::arg_sort(type_of(tensor), axis, descending), {tensor});
+  return emit(self, metalhost::made<metalhost::arg_sort>(type_of(tensor), axis, descending),
+              {tensor});
 }
 - (MPSGraphTensor*)argSortWithTensor:(MPSGraphTensor*)tensor
                                 axis:(NSInteger)axis
                                 name:(NSString*)name {
-  return emit(self, metalhost::arg_sort(type_of(tensor), axis, false), {tensor});
+  return emit(self, metalhost::made<metalhost::arg_sort>(type_of(tensor), axis, false), {tensor});
 }
 - (NSArray<MPSGraphTensor*>*)topKWithSourceTensor:(MPSGraphTensor*)source
                                                 k:(NSUInteger)k
@@ -246,13 +251,16 @@ MPSGraphTensor* neutral(MPSGraph* graph, NSArray<NSNumber*>* shape, MPSGraphTens
                                              axis:(NSInteger)axis
                                                 k:(NSUInteger)k
                                              name:(NSString*)name {
-  return emit_all(self, metalhost::top_k(type_of(source), axis, signed_from(k), true), @[ source ]);
+  return emit_all(self,
+                  metalhost::made<metalhost::top_k>(type_of(source), axis, signed_from(k), true),
+                  @[ source ]);
 }
 - (NSArray<MPSGraphTensor*>*)bottomKWithSourceTensor:(MPSGraphTensor*)source
                                                 axis:(NSInteger)axis
                                                    k:(NSUInteger)k
                                                 name:(NSString*)name {
-  return emit_all(self, metalhost::top_k(type_of(source), axis, signed_from(k), false),
+  return emit_all(self,
+                  metalhost::made<metalhost::top_k>(type_of(source), axis, signed_from(k), false),
                   @[ source ]);
 }
 @end

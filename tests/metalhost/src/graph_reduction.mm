@@ -1,6 +1,6 @@
 // Builder methods: reductions, statistics, scans and products.
 #include "objects.h"
-#include "ops.h"
+#include "recipe.h"
 
 using metalhost::emit;
 using metalhost::Reduction;
@@ -24,11 +24,14 @@ Shape axes_of(NSArray<NSNumber*>* axes, MPSGraphTensor* tensor) {
 #define HOST_REDUCTION(method, kind)                                                              \
   -(MPSGraphTensor*)method##WithTensor : (MPSGraphTensor*)tensor axis : (NSInteger)axis name      \
       : (NSString*)name {                                                                         \
-    return emit(self, metalhost::reduce(kind, type_of(tensor), {axis}), {tensor});                \
+    return emit(self, metalhost::made<metalhost::reduce>(kind, type_of(tensor), {axis}),          \
+                {tensor});                                                                        \
   }                                                                                               \
   -(MPSGraphTensor*)method##WithTensor : (MPSGraphTensor*)tensor axes                             \
       : (NSArray<NSNumber*>*)axes name : (NSString*)name {                                        \
-    return emit(self, metalhost::reduce(kind, type_of(tensor), axes_of(axes, tensor)), {tensor}); \
+    return emit(self,                                                                             \
+                metalhost::made<metalhost::reduce>(kind, type_of(tensor), axes_of(axes, tensor)), \
+                {tensor});                                                                        \
   }
 
 @implementation MPSGraph (MPSGraphReductionOps)
@@ -45,12 +48,12 @@ HOST_REDUCTION(reductionOr, Reduction::kOr)
 - (MPSGraphTensor*)reductionArgMaximumWithTensor:(MPSGraphTensor*)tensor
                                             axis:(NSInteger)axis
                                             name:(NSString*)name {
-  return emit(self, metalhost::arg_reduce(true, type_of(tensor), axis), {tensor});
+  return emit(self, metalhost::made<metalhost::arg_reduce>(true, type_of(tensor), axis), {tensor});
 }
 - (MPSGraphTensor*)reductionArgMinimumWithTensor:(MPSGraphTensor*)tensor
                                             axis:(NSInteger)axis
                                             name:(NSString*)name {
-  return emit(self, metalhost::arg_reduce(false, type_of(tensor), axis), {tensor});
+  return emit(self, metalhost::made<metalhost::arg_reduce>(false, type_of(tensor), axis), {tensor});
 }
 @end
 
@@ -59,21 +62,25 @@ HOST_REDUCTION(reductionOr, Reduction::kOr)
 - (MPSGraphTensor*)meanOfTensor:(MPSGraphTensor*)tensor
                            axes:(NSArray<NSNumber*>*)axes
                            name:(NSString*)name {
-  return emit(self, metalhost::reduce(Reduction::kMean, type_of(tensor), axes_of(axes, tensor)),
-              {tensor});
+  return emit(
+      self,
+      metalhost::made<metalhost::reduce>(Reduction::kMean, type_of(tensor), axes_of(axes, tensor)),
+      {tensor});
 }
 - (MPSGraphTensor*)varianceOfTensor:(MPSGraphTensor*)tensor
                          meanTensor:(MPSGraphTensor*)meanTensor
                                axes:(NSArray<NSNumber*>*)axes
                                name:(NSString*)name {
-  return emit(
-      self, metalhost::variance_around(type_of(tensor), type_of(meanTensor), axes_of(axes, tensor)),
-      {tensor, meanTensor});
+  return emit(self,
+              metalhost::made<metalhost::variance_around>(type_of(tensor), type_of(meanTensor),
+                                                          axes_of(axes, tensor)),
+              {tensor, meanTensor});
 }
 - (MPSGraphTensor*)varianceOfTensor:(MPSGraphTensor*)tensor
                                axes:(NSArray<NSNumber*>*)axes
                                name:(NSString*)name {
-  return emit(self, metalhost::variance(type_of(tensor), axes_of(axes, tensor)), {tensor});
+  return emit(self, metalhost::made<metalhost::variance>(type_of(tensor), axes_of(axes, tensor)),
+              {tensor});
 }
 - (MPSGraphTensor*)normalizationWithTensor:(MPSGraphTensor*)tensor
                                 meanTensor:(MPSGraphTensor*)mean
@@ -86,8 +93,8 @@ HOST_REDUCTION(reductionOr, Reduction::kOr)
       [NSMutableArray arrayWithObjects:tensor, mean, variance, nil];
   if (gamma != nil) [operands addObject:gamma];
   if (beta != nil) [operands addObject:beta];
-  metalhost::Op op =
-      metalhost::normalization(metalhost::types_of(operands), gamma != nil, beta != nil, epsilon);
+  metalhost::Op op = metalhost::made<metalhost::normalization>(metalhost::types_of(operands),
+                                                               gamma != nil, beta != nil, epsilon);
   return [metalhost::emit_all(self, std::move(op), operands) objectAtIndex:0];
 }
 @end
@@ -95,12 +102,16 @@ HOST_REDUCTION(reductionOr, Reduction::kOr)
 #define HOST_SCAN(method, kind)                                                                    \
   -(MPSGraphTensor*)method##WithTensor : (MPSGraphTensor*)tensor axis : (NSInteger)axis exclusive  \
       : (BOOL)exclusive reverse : (BOOL)reverse name : (NSString*)name {                           \
-    return emit(self, metalhost::cumulative(kind, type_of(tensor), axis, exclusive, reverse),      \
-                {tensor});                                                                         \
+    return emit(                                                                                   \
+        self,                                                                                      \
+        metalhost::made<metalhost::cumulative>(kind, type_of(tensor), axis, exclusive, reverse),   \
+        {tensor});                                                                                 \
   }                                                                                                \
   -(MPSGraphTensor*)method##WithTensor : (MPSGraphTensor*)tensor axis : (NSInteger)axis name       \
       : (NSString*)name {                                                                          \
-    return emit(self, metalhost::cumulative(kind, type_of(tensor), axis, false, false), {tensor}); \
+    return emit(self,                                                                              \
+                metalhost::made<metalhost::cumulative>(kind, type_of(tensor), axis, false, false), \
+                {tensor});                                                                         \
   }
 
 @implementation MPSGraph (MPSGraphCumulativeOps)
@@ -116,7 +127,8 @@ HOST_SCAN(cumulativeMaximum, Scan::kMax)
 - (MPSGraphTensor*)matrixMultiplicationWithPrimaryTensor:(MPSGraphTensor*)primary
                                          secondaryTensor:(MPSGraphTensor*)secondary
                                                     name:(NSString*)name {
-  return emit(self, metalhost::matmul(type_of(primary), type_of(secondary)), {primary, secondary});
+  return emit(self, metalhost::made<metalhost::matmul>(type_of(primary), type_of(secondary)),
+              {primary, secondary});
 }
 @end
 
@@ -126,6 +138,7 @@ HOST_SCAN(cumulativeMaximum, Scan::kMax)
                              numLower:(NSInteger)numLower
                              numUpper:(NSInteger)numUpper
                                  name:(NSString*)name {
-  return emit(self, metalhost::band_part(type_of(inputTensor), numLower, numUpper), {inputTensor});
+  return emit(self, metalhost::made<metalhost::band_part>(type_of(inputTensor), numLower, numUpper),
+              {inputTensor});
 }
 @end

@@ -1,6 +1,6 @@
 // Builder methods: operations that move elements.
 #include "objects.h"
-#include "ops.h"
+#include "recipe.h"
 
 using metalhost::emit;
 using metalhost::emit_all;
@@ -32,19 +32,21 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
 - (MPSGraphTensor*)reshapeTensor:(MPSGraphTensor*)tensor
                        withShape:(MPSShape*)shape
                             name:(NSString*)name {
-  return emit(self, metalhost::reshape(type_of(tensor), shape_from(shape)), {tensor});
+  return emit(self, metalhost::made<metalhost::reshape>(type_of(tensor), shape_from(shape)),
+              {tensor});
 }
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                          dimension:(NSUInteger)first
                      withDimension:(NSUInteger)second
                               name:(NSString*)name {
   const Shape permutation = swapped_axes(type_of(tensor).rank(), first, second);
-  return emit(self, metalhost::transpose(type_of(tensor), permutation), {tensor});
+  return emit(self, metalhost::made<metalhost::transpose>(type_of(tensor), permutation), {tensor});
 }
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                        permutation:(NSArray<NSNumber*>*)permutation
                               name:(NSString*)name {
-  return emit(self, metalhost::transpose(type_of(tensor), shape_from(permutation)), {tensor});
+  return emit(self, metalhost::made<metalhost::transpose>(type_of(tensor), shape_from(permutation)),
+              {tensor});
 }
 
 - (MPSGraphTensor*)sliceTensor:(MPSGraphTensor*)tensor
@@ -53,7 +55,8 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
                         length:(NSInteger)length
                           name:(NSString*)name {
   return emit(self,
-              metalhost::slice_length(type_of(tensor), static_cast<int64_t>(axis), start, length),
+              metalhost::made<metalhost::slice_length>(type_of(tensor), static_cast<int64_t>(axis),
+                                                       start, length),
               {tensor});
 }
 - (MPSGraphTensor*)sliceTensor:(MPSGraphTensor*)tensor
@@ -61,7 +64,9 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
                           ends:(NSArray<NSNumber*>*)ends
                        strides:(NSArray<NSNumber*>*)strides
                           name:(NSString*)name {
-  return emit(self, metalhost::slice(type_of(tensor), range_from(starts, ends, strides)), {tensor});
+  return emit(self,
+              metalhost::made<metalhost::slice>(type_of(tensor), range_from(starts, ends, strides)),
+              {tensor});
 }
 - (MPSGraphTensor*)sliceTensor:(MPSGraphTensor*)tensor
                         starts:(NSArray<NSNumber*>*)starts
@@ -75,7 +80,7 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
   range.start_mask = startMask;
   range.end_mask = endMask;
   range.squeeze_mask = squeezeMask;
-  return emit(self, metalhost::slice(type_of(tensor), range), {tensor});
+  return emit(self, metalhost::made<metalhost::slice>(type_of(tensor), range), {tensor});
 }
 - (MPSGraphTensor*)sliceUpdateDataTensor:(MPSGraphTensor*)data
                             updateTensor:(MPSGraphTensor*)update
@@ -90,7 +95,8 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
   range.start_mask = startMask;
   range.end_mask = endMask;
   range.squeeze_mask = squeezeMask;
-  return emit(self, metalhost::slice_update(type_of(data), type_of(update), range), {data, update});
+  return emit(self, metalhost::made<metalhost::slice_update>(type_of(data), type_of(update), range),
+              {data, update});
 }
 - (MPSGraphTensor*)sliceUpdateDataTensor:(MPSGraphTensor*)data
                             updateTensor:(MPSGraphTensor*)update
@@ -113,26 +119,27 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
                      withTensor:(MPSGraphTensor*)tensor2
                       dimension:(NSInteger)axis
                            name:(NSString*)name {
-  return emit(self, metalhost::concat({type_of(tensor), type_of(tensor2)}, axis),
+  return emit(self, metalhost::made<metalhost::concat>({type_of(tensor), type_of(tensor2)}, axis),
               {tensor, tensor2});
 }
 - (MPSGraphTensor*)concatTensors:(NSArray<MPSGraphTensor*>*)tensors
                        dimension:(NSInteger)axis
                             name:(NSString*)name {
-  return [emit_all(self, metalhost::concat(metalhost::types_of(tensors), axis), tensors)
-      objectAtIndex:0];
+  return [emit_all(self, metalhost::made<metalhost::concat>(metalhost::types_of(tensors), axis),
+                   tensors) objectAtIndex:0];
 }
 - (MPSGraphTensor*)stackTensors:(NSArray<MPSGraphTensor*>*)tensors
                            axis:(NSInteger)axis
                            name:(NSString*)name {
-  return [emit_all(self, metalhost::stack(metalhost::types_of(tensors), axis), tensors)
-      objectAtIndex:0];
+  return [emit_all(self, metalhost::made<metalhost::stack>(metalhost::types_of(tensors), axis),
+                   tensors) objectAtIndex:0];
 }
 - (NSArray<MPSGraphTensor*>*)splitTensor:(MPSGraphTensor*)tensor
                               splitSizes:(NSArray<NSNumber*>*)sizes
                                     axis:(NSInteger)axis
                                     name:(NSString*)name {
-  return emit_all(self, metalhost::split(type_of(tensor), shape_from(sizes), axis), @[ tensor ]);
+  return emit_all(self, metalhost::made<metalhost::split>(type_of(tensor), shape_from(sizes), axis),
+                  @[ tensor ]);
 }
 - (NSArray<MPSGraphTensor*>*)splitTensor:(MPSGraphTensor*)tensor
                                numSplits:(NSUInteger)count
@@ -145,13 +152,15 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
     metalhost::refuse("split", "numSplits must divide the axis of '" + text_of(type) + "'");
   }
   const int64_t size = type.shape[static_cast<size_t>(position)] / static_cast<int64_t>(count);
-  return emit_all(self, metalhost::split(type, Shape(count, size), position), @[ tensor ]);
+  return emit_all(self, metalhost::made<metalhost::split>(type, Shape(count, size), position),
+                  @[ tensor ]);
 }
 
 - (MPSGraphTensor*)tileTensor:(MPSGraphTensor*)tensor
                withMultiplier:(MPSShape*)multiplier
                          name:(NSString*)name {
-  return emit(self, metalhost::tile(type_of(tensor), shape_from(multiplier)), {tensor});
+  return emit(self, metalhost::made<metalhost::tile>(type_of(tensor), shape_from(multiplier)),
+              {tensor});
 }
 - (MPSGraphTensor*)padTensor:(MPSGraphTensor*)tensor
              withPaddingMode:(MPSGraphPaddingMode)mode
@@ -160,65 +169,73 @@ Shape swapped_axes(int64_t rank, NSUInteger first, NSUInteger second) {
                constantValue:(double)value
                         name:(NSString*)name {
   return emit(self,
-              metalhost::pad(type_of(tensor), mode, shape_from(left), shape_from(right), value),
+              metalhost::made<metalhost::pad>(type_of(tensor), mode, shape_from(left),
+                                              shape_from(right), value),
               {tensor});
 }
 - (MPSGraphTensor*)reverseTensor:(MPSGraphTensor*)tensor
                             axes:(NSArray<NSNumber*>*)axes
                             name:(NSString*)name {
-  return emit(self, metalhost::reverse(type_of(tensor), shape_from(axes)), {tensor});
+  return emit(self, metalhost::made<metalhost::reverse>(type_of(tensor), shape_from(axes)),
+              {tensor});
 }
 - (MPSGraphTensor*)flatten2DTensor:(MPSGraphTensor*)tensor
                               axis:(NSInteger)axis
                               name:(NSString*)name {
-  return emit(self, metalhost::flatten(type_of(tensor), axis), {tensor});
+  return emit(self, metalhost::made<metalhost::flatten>(type_of(tensor), axis), {tensor});
 }
 - (MPSGraphTensor*)broadcastTensor:(MPSGraphTensor*)tensor
                            toShape:(MPSShape*)shape
                               name:(NSString*)name {
-  return emit(self, metalhost::broadcast(type_of(tensor), shape_from(shape)), {tensor});
+  return emit(self, metalhost::made<metalhost::broadcast>(type_of(tensor), shape_from(shape)),
+              {tensor});
 }
 - (MPSGraphTensor*)shapeOfTensor:(MPSGraphTensor*)tensor name:(NSString*)name {
-  return emit(self, metalhost::shape_of(type_of(tensor)), {tensor});
+  return emit(self, metalhost::made<metalhost::shape_of>(type_of(tensor)), {tensor});
 }
 - (MPSGraphTensor*)castTensor:(MPSGraphTensor*)tensor
                        toType:(MPSDataType)type
                          name:(NSString*)name {
-  return emit(self, metalhost::cast(type_of(tensor), static_cast<metalhost::DataType>(type)),
-              {tensor});
+  return emit(
+      self,
+      metalhost::made<metalhost::cast>(type_of(tensor), static_cast<metalhost::DataType>(type)),
+      {tensor});
 }
 - (MPSGraphTensor*)reinterpretCastTensor:(MPSGraphTensor*)tensor
                                   toType:(MPSDataType)type
                                     name:(NSString*)name {
-  return emit(
-      self, metalhost::reinterpret_cast_op(type_of(tensor), static_cast<metalhost::DataType>(type)),
-      {tensor});
+  return emit(self,
+              metalhost::made<metalhost::reinterpret_cast_op>(
+                  type_of(tensor), static_cast<metalhost::DataType>(type)),
+              {tensor});
 }
 
 - (MPSGraphTensor*)squeezeTensor:(MPSGraphTensor*)tensor name:(NSString*)name {
-  return emit(self, metalhost::squeeze_all(type_of(tensor)), {tensor});
+  return emit(self, metalhost::made<metalhost::squeeze_all>(type_of(tensor)), {tensor});
 }
 - (MPSGraphTensor*)squeezeTensor:(MPSGraphTensor*)tensor axis:(NSInteger)axis name:(NSString*)name {
-  return emit(self, metalhost::squeeze(type_of(tensor), {axis}), {tensor});
+  return emit(self, metalhost::made<metalhost::squeeze>(type_of(tensor), {axis}), {tensor});
 }
 - (MPSGraphTensor*)squeezeTensor:(MPSGraphTensor*)tensor
                             axes:(NSArray<NSNumber*>*)axes
                             name:(NSString*)name {
-  return emit(self, metalhost::squeeze(type_of(tensor), shape_from(axes)), {tensor});
+  return emit(self, metalhost::made<metalhost::squeeze>(type_of(tensor), shape_from(axes)),
+              {tensor});
 }
 - (MPSGraphTensor*)expandDimsOfTensor:(MPSGraphTensor*)tensor
                                  axis:(NSInteger)axis
                                  name:(NSString*)name {
-  return emit(self, metalhost::expand_dims(type_of(tensor), {axis}), {tensor});
+  return emit(self, metalhost::made<metalhost::expand_dims>(type_of(tensor), {axis}), {tensor});
 }
 - (MPSGraphTensor*)expandDimsOfTensor:(MPSGraphTensor*)tensor
                                  axes:(NSArray<NSNumber*>*)axes
                                  name:(NSString*)name {
-  return emit(self, metalhost::expand_dims(type_of(tensor), shape_from(axes)), {tensor});
+  return emit(self, metalhost::made<metalhost::expand_dims>(type_of(tensor), shape_from(axes)),
+              {tensor});
 }
 - (MPSGraphTensor*)coordinateAlongAxis:(NSInteger)axis
                              withShape:(MPSShape*)shape
                                   name:(NSString*)name {
-  return emit(self, metalhost::coordinate(axis, shape_from(shape)), {});
+  return emit(self, metalhost::made<metalhost::coordinate>(axis, shape_from(shape)), {});
 }
 @end

@@ -1,6 +1,6 @@
 // Builder methods: convolutions and pooling, and their descriptors.
 #include "objects.h"
-#include "ops.h"
+#include "recipe.h"
 
 using metalhost::Convolution;
 using metalhost::emit;
@@ -246,26 +246,29 @@ HOST_PROPERTY(ConvolutionState, NSUInteger, paddingBack, setPaddingBack)
       : (MPSGraphTensor*)weights descriptor                                                       \
       : (MPSGraphConvolution##rank##OpDescriptor*)descriptor name : (NSString*)name {             \
     return emit(self,                                                                             \
-                metalhost::convolve(type_of(source), type_of(weights), window_of(descriptor)),    \
+                metalhost::made<metalhost::convolve>(type_of(source), type_of(weights),           \
+                                                     window_of(descriptor)),                      \
                 {source, weights});                                                               \
   }                                                                                               \
   -(MPSGraphTensor*)convolution##rank##DataGradientWithIncomingGradientTensor                     \
       : (MPSGraphTensor*)gradient weightsTensor : (MPSGraphTensor*)weights outputShape            \
       : (MPSShape*)outputShape forwardConvolutionDescriptor                                       \
       : (MPSGraphConvolution##rank##OpDescriptor*)descriptor name : (NSString*)name {             \
-    return emit(self,                                                                             \
-                metalhost::convolve_data_grad(type_of(gradient), type_of(weights),                \
-                                              shape_from(outputShape), window_of(descriptor)),    \
-                {gradient, weights});                                                             \
+    return emit(                                                                                  \
+        self,                                                                                     \
+        metalhost::made<metalhost::convolve_data_grad>(                                           \
+            type_of(gradient), type_of(weights), shape_from(outputShape), window_of(descriptor)), \
+        {gradient, weights});                                                                     \
   }                                                                                               \
   -(MPSGraphTensor*)convolution##rank##WeightsGradientWithIncomingGradientTensor                  \
       : (MPSGraphTensor*)gradient sourceTensor : (MPSGraphTensor*)source outputShape              \
       : (MPSShape*)outputShape forwardConvolutionDescriptor                                       \
       : (MPSGraphConvolution##rank##OpDescriptor*)descriptor name : (NSString*)name {             \
-    return emit(self,                                                                             \
-                metalhost::convolve_weights_grad(type_of(gradient), type_of(source),              \
-                                                 shape_from(outputShape), window_of(descriptor)), \
-                {gradient, source});                                                              \
+    return emit(                                                                                  \
+        self,                                                                                     \
+        metalhost::made<metalhost::convolve_weights_grad>(                                        \
+            type_of(gradient), type_of(source), shape_from(outputShape), window_of(descriptor)),  \
+        {gradient, source});                                                                      \
   }
 
 @implementation MPSGraph (MPSGraphConvolutionOps)
@@ -360,7 +363,8 @@ HOST_PROPERTY(PoolingState, MPSDataType, returnIndicesDataType, setReturnIndices
 - (MPSGraphTensor*)maxPooling4DWithSourceTensor:(MPSGraphTensor*)source
                                      descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                            name:(NSString*)name {
-  return emit(self, metalhost::max_pool(type_of(source), window_of(descriptor)), {source});
+  return emit(self, metalhost::made<metalhost::max_pool>(type_of(source), window_of(descriptor)),
+              {source});
 }
 - (NSArray<MPSGraphTensor*>*)
     maxPooling4DReturnIndicesWithSourceTensor:(MPSGraphTensor*)source
@@ -368,14 +372,16 @@ HOST_PROPERTY(PoolingState, MPSDataType, returnIndicesDataType, setReturnIndices
                                          name:(NSString*)name {
   const Pooling window = window_of(descriptor);
   if (window.indices_mode == 0) refuse("pooling_max", "returns indices in the mode None");
-  return emit_all(self, metalhost::max_pool_indices(type_of(source), window), @[ source ]);
+  return emit_all(self, metalhost::made<metalhost::max_pool_indices>(type_of(source), window),
+                  @[ source ]);
 }
 - (MPSGraphTensor*)maxPooling4DGradientWithGradientTensor:(MPSGraphTensor*)gradient
                                              sourceTensor:(MPSGraphTensor*)source
                                                descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                                      name:(NSString*)name {
   return emit(self,
-              metalhost::max_pool_grad(type_of(gradient), type_of(source), window_of(descriptor)),
+              metalhost::made<metalhost::max_pool_grad>(type_of(gradient), type_of(source),
+                                                        window_of(descriptor)),
               {gradient, source});
 }
 - (MPSGraphTensor*)maxPooling4DGradientWithGradientTensor:(MPSGraphTensor*)gradient
@@ -383,22 +389,25 @@ HOST_PROPERTY(PoolingState, MPSDataType, returnIndicesDataType, setReturnIndices
                                               outputShape:(MPSShape*)outputShape
                                                descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                                      name:(NSString*)name {
-  return emit(self,
-              metalhost::max_pool_grad_indices(type_of(gradient), type_of(indices),
-                                               shape_from(outputShape), window_of(descriptor)),
-              {gradient, indices});
+  return emit(
+      self,
+      metalhost::made<metalhost::max_pool_grad_indices>(
+          type_of(gradient), type_of(indices), shape_from(outputShape), window_of(descriptor)),
+      {gradient, indices});
 }
 - (MPSGraphTensor*)avgPooling4DWithSourceTensor:(MPSGraphTensor*)source
                                      descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                            name:(NSString*)name {
-  return emit(self, metalhost::avg_pool(type_of(source), window_of(descriptor)), {source});
+  return emit(self, metalhost::made<metalhost::avg_pool>(type_of(source), window_of(descriptor)),
+              {source});
 }
 - (MPSGraphTensor*)avgPooling4DGradientWithGradientTensor:(MPSGraphTensor*)gradient
                                              sourceTensor:(MPSGraphTensor*)source
                                                descriptor:(MPSGraphPooling4DOpDescriptor*)descriptor
                                                      name:(NSString*)name {
   return emit(self,
-              metalhost::avg_pool_grad(type_of(gradient), type_of(source), window_of(descriptor)),
+              metalhost::made<metalhost::avg_pool_grad>(type_of(gradient), type_of(source),
+                                                        window_of(descriptor)),
               {gradient, source});
 }
 @end

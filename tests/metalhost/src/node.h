@@ -26,6 +26,10 @@ struct Value {
 using Inputs = std::span<const Array>;
 using Evaluate = std::function<std::vector<Array>(Inputs)>;
 
+class Reader;
+struct Op;
+using MakeAgain = Op (*)(Reader& reader);
+
 /// What an operation makes of given operand types: its result types and its arithmetic.
 struct Op {
   std::string name;
@@ -33,6 +37,11 @@ struct Op {
   Evaluate evaluate;
   /// MPSGraph knows the shape only once the graph is compiled.
   bool infers_late = false;
+  /// The call of ops.h that made it: the function and its arguments as bytes.
+  struct {
+    MakeAgain again = nullptr;
+    std::string arguments;
+  } recipe = {};
 };
 
 /// An operation with one result.
@@ -57,6 +66,10 @@ class Schedule {
 
   /// Throws OutOfDeviceMemory where temporaries exceed the limit.
   std::vector<Array> run(const std::vector<Array>& feeds) const;
+
+  const std::vector<std::shared_ptr<Node>>& nodes() const { return nodes_; }
+  const std::vector<Value>& targets() const { return targets_; }
+  const std::vector<Value>& feeds() const { return feeds_; }
 
  private:
   std::vector<std::shared_ptr<Node>> nodes_;

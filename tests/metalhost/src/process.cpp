@@ -18,6 +18,9 @@ std::atomic<uint64_t> allocated;
 std::atomic<uint64_t> memory_limit;
 std::atomic<uint64_t> max_elements = kMaxElements;
 std::atomic<uint64_t> max_bytes = kMaxBytes;
+std::atomic<long> compilations;
+std::atomic<long> package_loads;
+std::atomic<bool> rearranging;
 std::atomic<bool> held;
 std::atomic<bool> device_absent;
 
@@ -66,6 +69,10 @@ std::optional<std::string> take_compilation_error() {
   return std::exchange(compilation_error, std::nullopt);
 }
 
+void count_compilation() { compilations.fetch_add(1); }
+void count_package_load() { package_loads.fetch_add(1); }
+bool rearranges_packages() { return rearranging.load(); }
+
 bool is_held() { return held.load(); }
 bool is_device_absent() { return device_absent.load(); }
 
@@ -107,6 +114,10 @@ void metalhost_set_family(long family, int supported) {
 }
 
 void metalhost_set_device_absent(int absent) { metalhost::device_absent.store(absent != 0); }
+
+long metalhost_num_compilations(void) { return metalhost::compilations.load(); }
+long metalhost_num_package_loads(void) { return metalhost::package_loads.load(); }
+void metalhost_rearrange_packages(int rearranged) { metalhost::rearranging.store(rearranged != 0); }
 
 MetalhostCounts metalhost_live_object_counts(void) {
   using metalhost::Kind;

@@ -55,6 +55,11 @@ std::optional<InjectedError> take_injected_error();
 /// What the next compilation shall report, once.
 std::optional<std::string> take_compilation_error();
 
+/// Compilations of graphs, and packages loaded, since the process began.
+void count_compilation();
+void count_package_load();
+bool rearranges_packages();
+
 bool is_held();
 bool is_device_absent();
 bool supports_family(long family);

@@ -109,6 +109,16 @@ typedef struct {
 + (instancetype)dataWithBytes:(nullable const void*)bytes length:(NSUInteger)length;
 @end
 
+@interface NSURL : NSObject <NSCopying>
+@property(nullable, readonly, copy) NSString* path;
++ (NSURL*)fileURLWithPath:(NSString*)path isDirectory:(BOOL)isDir;
+@end
+
+@interface NSProcessInfo : NSObject
+@property(class, readonly, strong) NSProcessInfo* processInfo;
+@property(readonly, copy) NSString* operatingSystemVersionString;
+@end
+
 @interface NSException : NSObject <NSCopying>
 @property(readonly, copy) NSExceptionName name;
 @property(nullable, readonly, copy) NSString* reason;

@@ -31,6 +31,8 @@ typedef void (^MPSGraphExecutableScheduledHandler)(NSArray<MPSGraphTensorData*>*
 @property BOOL waitUntilCompleted;
 @end
 
+@class MPSGraphExecutableSerializationDescriptor;
+
 /// A compiled graph.
 @interface MPSGraphExecutable : MPSGraphObject
 @property MPSGraphOptions options;
@@ -52,6 +54,12 @@ typedef void (^MPSGraphExecutableScheduledHandler)(NSArray<MPSGraphTensorData*>*
               inputsArray:(NSArray<MPSGraphTensorData*>*)inputsArray
              resultsArray:(NSArray<MPSGraphTensorData*>* _Nullable)resultsArray
       executionDescriptor:(MPSGraphExecutableExecutionDescriptor* _Nullable)executionDescriptor;
+- (void)serializeToMPSGraphPackageAtURL:(NSURL*)url
+                             descriptor:
+                                 (MPSGraphExecutableSerializationDescriptor* _Nullable)descriptor;
+- (instancetype)initWithMPSGraphPackageAtURL:(NSURL*)mpsgraphPackageURL
+                       compilationDescriptor:
+                           (MPSGraphCompilationDescriptor* _Nullable)compilationDescriptor;
 @end
 
 NS_ASSUME_NONNULL_END
