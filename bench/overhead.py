@@ -1,8 +1,9 @@
 """Cost of a call beyond its arithmetic: python bench/overhead.py [--json FILE]
 
 Prints, for cache hits of a compiled step, the microseconds of step() and backward() that are not
-the executable's own run, and how they grow with the number of parameters; and the microseconds of
-one small eager operation.
+the executable's own run, and how they grow with the number of parameters; those of a fused step;
+the time of a step in three calls over that of what is native in them; and the microseconds of one
+small eager operation.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import lucid
 import lucid.nn as nn
+import lucid.optim as optim
 from contestants.lucid_eager import make_parts
-from lucid.compile import Step, make_step
+from lucid.compile import Step, fused_step, make_step
 from report import facts, usable_cpus
 from summary import quantile
 
@@ -69,6 +72,72 @@ def hit_overheads_us(step: Step, model: nn.Module, *args: lucid.Tensor) -> list[
     return overheads
 
 
+def fused_overheads_us(make_optimizer: Callable[..., optim.Optimizer]) -> list[float]:
+    """Microseconds of each of many hits of a fused step of mlp_tiny that are not its executable."""
+    model, x, target = make_parts("mlp_tiny")
+    step = fused_step(
+        model, nn.CrossEntropyLoss(), make_optimizer(model.parameters()), fallback="error"
+    )
+    clock = time.perf_counter
+    overheads = []
+    for call in range(_CALLS + _CALLS // 10):
+        run_before = step.timing()["run_seconds"] if call else 0.0
+        before = clock()
+        step(x, target)
+        elapsed = clock() - before
+        if call >= _CALLS // 10:
+            overheads.append(1e6 * (elapsed - (step.timing()["run_seconds"] - run_before)))
+    return overheads
+
+
+@dataclass(frozen=True)
+class ThreeCalls:
+    """Microseconds of a step of mlp_tiny as a user writes it, and of what is native in it."""
+
+    whole: float  # step(), backward() and optimizer.step()
+    native: float  # the native calls that those three make
+    bare: float  # the runs of the two executables, and backward()
+
+
+def three_calls(make_optimizer: Callable[..., optim.Optimizer]) -> ThreeCalls:
+    """Medians over many steps; one in two is made by the native calls alone."""
+    model, x, target = make_parts("mlp_tiny")
+    optimizer = make_optimizer(model.parameters())
+    step = make_step(model, nn.CrossEntropyLoss(), fallback="error")
+    for _ in range(10):
+        optimizer.zero_grad()
+        step(x, target).backward()
+        optimizer.step()
+    entry, update = step.cache[0], optimizer._updates._known[0]
+    params, scalars = tuple(model.parameters()), update.plan.scalars()
+    assert scalars is not None
+
+    def run_seconds() -> float:
+        return entry.timing()["run_seconds"] + update.entry.timing()["run_seconds"]
+
+    clock = time.perf_counter
+    wholes, natives, bares = [], [], []
+    for _ in range(_CALLS):
+        optimizer.zero_grad()
+        runs_before = run_seconds()
+        start = clock()
+        loss = step(x, target)
+        middle = clock()
+        loss.backward()
+        late = clock()
+        optimizer.step()
+        wholes.append(clock() - start)
+        bares.append(run_seconds() - runs_before + (late - middle))
+        optimizer.zero_grad()
+        start = clock()
+        loss = entry.try_run((x, target))
+        loss.backward()
+        update.entry.try_update(params, (), scalars)
+        natives.append(clock() - start)
+    whole, native, bare = (1e6 * statistics.median(t) for t in (wholes, natives, bares))
+    return ThreeCalls(whole, native, bare)
+
+
 def eager_operations_us() -> list[float]:
     """Microseconds of `x + y` of eight elements without a gradient."""
     x, y = lucid.ones(8), lucid.ones(8)
@@ -86,6 +155,17 @@ def _best_round(measure: Callable[[], list[float]]) -> dict[str, float]:
     rounds = [measure() for _ in range(_ROUNDS)]
     best = min(rounds, key=statistics.median)
     return {"median_us": statistics.median(best), "p10_us": quantile(best, 0.1)}
+
+
+_OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"SGD": optim.SGD, "AdamW": optim.AdamW}
+
+
+def measure_three_calls() -> dict[str, ThreeCalls]:
+    """By optimizer, the least disturbed round."""
+    return {
+        name: min((three_calls(make) for _ in range(_ROUNDS)), key=lambda times: times.whole)
+        for name, make in _OPTIMIZERS.items()
+    }
 
 
 def measure_all() -> dict[str, Any]:
@@ -107,6 +187,8 @@ def measure_all() -> dict[str, Any]:
         medians.append(results[f"hit, {count} parameters"]["median_us"])
     growth = (medians[-1] - medians[0]) / (_PARAMETER_COUNTS[-1] - _PARAMETER_COUNTS[0])
     results["a further parameter"] = {"median_us": growth}
+    for name, make in _OPTIMIZERS.items():
+        results[f"fused step, {name}"] = _best_round(lambda m=make: fused_overheads_us(m))  # type: ignore[misc]
     results["eager x + y"] = _best_round(eager_operations_us)
     return results
 
@@ -117,6 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     about = facts(usable_cpus())
     results = measure_all()
+    threes = measure_three_calls()
     print(", ".join(f"{key}: {value}" for key, value in about.items()) + "\n")
     print(
         "| what                | median us | p10 us |\n|---------------------|-----------|--------|"
@@ -124,9 +207,26 @@ def main() -> None:
     for what, numbers in results.items():
         p10 = f"{numbers['p10_us']:.3f}" if "p10_us" in numbers else ""
         print(f"| {what:<19} | {numbers['median_us']:<9.3f} | {p10:<6} |")
+    print(
+        "\n| step, backward, optimizer.step | us    | over the native calls | over the bare runs |"
+    )
+    print("|--------------------------------|-------|-----------------------|--------------------|")
+    for name, times in threes.items():
+        over_native, over_bare = times.whole / times.native, times.whole / times.bare
+        print(f"| {name:<30} | {times.whole:<5.2f} | {over_native:<21.2f} | {over_bare:<18.2f} |")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"facts": about, "results": results}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {
+                    "facts": about,
+                    "results": results,
+                    "three_calls": {k: asdict(v) for k, v in threes.items()},
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -12,17 +12,29 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
 
 
-def draw(results: list[dict[str, Any]], title: str, file: str) -> None:
-    """Bars of 10th percentiles over that of the compiled lucid step, dots for the medians."""
+def draw(
+    results: list[dict[str, Any]], reached: list[dict[str, Any]], title: str, file: str
+) -> None:
+    """Bars of 10th percentiles over that of the compiled lucid step, dots for the medians.
+
+    Below, where the physical limits are known, how far from them lucid and the best peer are.
+    """
     groups = list(dict.fromkeys((r["workload"], r["mode"]) for r in results))
     names = list(dict.fromkeys(r["contestant"] for r in results))
-    figure, axes = plt.subplots(figsize=(2.5 + 1.8 * len(groups), 4), layout="constrained")
+    rows = [r for r in reached if r["mode"] == "grads" and r["ours_over_limit"]]
+    size = (2.5 + 1.8 * len(groups), 8 if rows else 4)
+    figure, places_of = plt.subplots(
+        2 if rows else 1, figsize=size, layout="constrained", squeeze=False
+    )
+    axes = places_of[0][0]
+    if rows:
+        draw_limits_reached(rows, places_of[1][0])
     width = 0.8 / len(names)
     for i, name in enumerate(names):
-        rows = [r for r in results if r["contestant"] == name and r["over_lucid_step"]]
-        places = [groups.index((r["workload"], r["mode"])) + i * width for r in rows]
-        quick = [r["over_lucid_step"]["of_p10"] for r in rows]
-        usual = [r["over_lucid_step"]["median"] for r in rows]
+        mine = [r for r in results if r["contestant"] == name and r["over_lucid_step"]]
+        places = [groups.index((r["workload"], r["mode"])) + i * width for r in mine]
+        quick = [r["over_lucid_step"]["of_p10"] for r in mine]
+        usual = [r["over_lucid_step"]["median"] for r in mine]
         bars = axes.bar(places, quick, width, label=name)
         axes.scatter(places, usual, s=12, facecolor="white", edgecolor="black", zorder=3)
         axes.bar_label(bars, fmt="%.2g", fontsize=7, padding=4)
@@ -35,6 +47,23 @@ def draw(results: list[dict[str, Any]], title: str, file: str) -> None:
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8)
     figure.savefig(file, dpi=150)
+
+
+def draw_limits_reached(rows: list[dict[str, Any]], axes: Any) -> None:
+    """Bars of step times over the physical limit, ours and the best peer's, and what was asked."""
+    kinds = (("ours_over_limit", "lucid"), ("peer_over_limit", "best peer"))
+    for i, (key, label) in enumerate(kinds):
+        places = [place + 0.35 * i for place in range(len(rows))]
+        bars = axes.bar(places, [row[key] or 0 for row in rows], 0.35, label=label)
+        axes.bar_label(bars, fmt="%.2f", fontsize=7)
+    asked = [(i, r["asked_ours_over_limit"]) for i, r in enumerate(rows)]
+    known = [(place, value) for place, value in asked if value]
+    axes.scatter(*zip(*known, strict=True), marker="_", s=200, color="black", label="asked")
+    axes.axhline(1, color="black", lw=0.8)
+    axes.set_yscale("log")
+    axes.set_xticks([i + 0.17 for i in range(len(rows))], [row["workload"] for row in rows])
+    axes.set_ylabel("step time / physical limit")
+    axes.legend(fontsize=8)
 
 
 def draw_segments(rows: list[dict[str, Any]], title: str, file: str) -> None:
@@ -97,7 +126,7 @@ def main() -> None:
         draw_limits(run["limits"], title, sys.argv[2])
         return
     title = f"{facts['cpu']}, {facts['threads']} threads; bars: 10th percentiles, dots: medians"
-    draw(run["results"], title, sys.argv[2])
+    draw(run["results"], run.get("reached", []), title, sys.argv[2])
 
 
 if __name__ == "__main__":

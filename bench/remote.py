@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,7 @@ class Contestant:
 
     name: str
     peer: str | None  # None: lucid, run by the interpreter that runs the bench
+    environment: str = ""  # of environments.py, if the peer's is another one's
     only: tuple[str, ...] = ()  # workloads; empty means all
     modes: tuple[str, ...] = ()  # empty means all
 
@@ -38,14 +40,18 @@ CONTESTANTS = (
     Contestant("lucid_eager", None),
     Contestant("torch_eager", "torch"),
     Contestant("torch_channels_last", "torch", only=tuple(IMAGES)),
+    Contestant("torch_compile", "torch_compile", "torch"),
+    Contestant("torch_compile_channels_last", "torch_compile", "torch", only=tuple(IMAGES)),
     Contestant("jax_jit", "jax"),
 )
 
 
-def _environment(contestant: Contestant, threads: int) -> dict[str, str]:
+def _environment(contestant: Contestant, threads: int, caches: Path) -> dict[str, str]:
+    """What a worker's process sees; `caches` is where it may keep what it compiled."""
     environment = dict(os.environ, BENCH_THREADS=str(threads), PYTHONUNBUFFERED="1")
     if contestant.peer is not None:
         environment.pop("PYTHONPATH", None)
+    environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(caches))
     return environment
 
 
@@ -53,7 +59,13 @@ class Remote:
     """A running worker; `ask` sends a request and waits for its answer."""
 
     def __init__(
-        self, contestant: Contestant, python: Path, workload: str, mode: str, threads: int
+        self,
+        contestant: Contestant,
+        python: Path,
+        workload: str,
+        mode: str,
+        threads: int,
+        caches: Path,
     ) -> None:
         self.name = contestant.name
         self._errors = tempfile.TemporaryFile("w+")
@@ -62,8 +74,9 @@ class Remote:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(contestant, threads),
+            env=_environment(contestant, threads, caches),
             cwd=_HERE,
+            start_new_session=True,  # so that what it starts ends with it
         )
         self._pending = b""
         self.hello = self._answer()
@@ -78,7 +91,10 @@ class Remote:
         return self._answer()
 
     def close(self) -> None:
-        self._process.kill()
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has ended, and all it started
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:

@@ -55,6 +55,7 @@ class Measured:
     first_cpu_seconds: list[float]
     peak_bytes: int
     bursts_ns: list[list[int]]  # one list of step times a round
+    tensor_bytes: int | None = None  # gradients and arena, where the contestant can tell
 
     @property
     def times_ns(self) -> list[float]:
@@ -90,6 +91,7 @@ class Measured:
             "first_call_seconds": self.first_seconds,
             "first_call_cpu_seconds": self.first_cpu_seconds,
             "peak_bytes": self.peak_bytes,
+            "tensor_bytes": self.tensor_bytes,
             "loss": self.loss,
             "over_lucid_step": asdict(self.ratio_to(base)) if base else None,
         }

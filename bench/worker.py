@@ -3,12 +3,14 @@
 Use: worker.py CONTESTANT WORKLOAD MODE. Reads one JSON request a line, answers with one JSON line:
   {"do": "first", "realtime": b}  builds the model, runs the first step; see process.py
   {"do": "burst", "seconds": s}   runs steps for s seconds, at least one, and times each
-  {"do": "memory"}                bytes of the peak above the imported, idle process
+  {"do": "memory"}                bytes of the peak above the imported, idle process, and those of
+                                  its tensors where the step can tell
 The first answer, before any request, tells the versions.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -51,6 +53,8 @@ class Worker:
         if realtime:
             be_realtime()
         self._step = self._module.prepare(self._workload, self._mode)
+        gc.collect()
+        reset_peak()  # copies that only loading needed do not count
         wall, cpu = time.perf_counter(), time.process_time()
         loss = self._step()
         answer = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
@@ -77,7 +81,10 @@ class Worker:
         return {"times_ns": times}
 
     def memory(self) -> dict[str, Any]:
-        return {"peak_bytes": peak_bytes() - self._idle_bytes}
+        answer = {"peak_bytes": peak_bytes() - self._idle_bytes}
+        if hasattr(self._step, "tensor_bytes"):
+            answer["tensor_bytes"] = self._step.tensor_bytes()
+        return answer
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "first":

@@ -1,11 +1,13 @@
 # C++ tests: each tests/cpp/*.cpp is one executable, and where metal is built each
-# tests/cpp/metal/*.cpp; every header must compile alone.
+# tests/cpp/metal/*.cpp; every header must compile alone. On x86-64 those of cpu kernels run
+# once more with each lower instruction set.
 
 file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cpp)
 if(LUCID_HAS_METAL)
   file(GLOB metal_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/metal/*.cpp)
   list(APPEND test_sources ${metal_test_sources})
 endif()
+set(kernel_tests "^test_(gemm|convolution|fusion|tiles|pointwise|kernels_.*)$")
 foreach(source IN LISTS test_sources)
   cmake_path(GET source STEM name)
   add_executable(${name} ${source})
@@ -14,6 +16,13 @@ foreach(source IN LISTS test_sources)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" OR NOT name MATCHES "${kernel_tests}")
+    continue()
+  endif()
+  foreach(isa avx2 baseline)
+    add_test(NAME ${name}_${isa} COMMAND ${name})
+    set_tests_properties(${name}_${isa} PROPERTIES TIMEOUT 600 ENVIRONMENT "LUCID_ISA=${isa}")
+  endforeach()
 endforeach()
 
 # Bindings need Python.h, metal needs Apple's headers: their own sources compile those.

@@ -16,8 +16,13 @@ from contestants.models import make_model, make_optimizer, with_buffers
 torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
 
 
-def prepare_in(workload: str, mode: str, memory_format: torch.memory_format) -> Callable[[], Any]:
-    """A step with images and convolution weights in the given memory format."""
+def prepare_in(
+    workload: str, mode: str, memory_format: torch.memory_format, compiled: bool = False
+) -> Callable[[], Any]:
+    """A step with images and convolution weights in the given memory format.
+
+    With `compiled`, torch.compile makes loss and gradients; the update is PyTorch's fused one.
+    """
     model = make_model(torch, workload)
     start = {name: torch.from_numpy(a) for name, a in workloads.parameters(workload).items()}
     model.load_state_dict(with_buffers(model, start))
@@ -30,10 +35,16 @@ def prepare_in(workload: str, mode: str, memory_format: torch.memory_format) -> 
     parameters = list(model.parameters())
     optimizer = make_optimizer(torch, mode, parameters, fused=True)
 
+    def loss_of(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = loss_fn(model(x), target)
+        return loss
+
+    loss_of_batch = torch.compile(loss_of) if compiled else loss_of
+
     def step() -> torch.Tensor:
         for parameter in parameters:
             parameter.grad = None
-        loss: torch.Tensor = loss_fn(model(x), target)
+        loss = loss_of_batch(x, target)
         loss.backward()
         if optimizer is not None:
             optimizer.step()

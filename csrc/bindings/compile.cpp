@@ -45,7 +45,9 @@ class PyRecorder {
   }
   void limit_nodes(size_t most) { live().limit_nodes(most); }
   void mark() { live().mark(); }
-  void differentiate(const std::vector<TensorRef>& results) { live().differentiate(results); }
+  void differentiate(const std::vector<TensorRef>& results, bool ends_in_loss) {
+    live().differentiate(results, ends_in_loss);
+  }
   runtime::Trace finish(const std::vector<TensorRef>& results) {
     runtime::Trace trace = live().finish(results);
     recorder_.reset();
@@ -144,15 +146,7 @@ std::unique_ptr<StepEntry> compile_function(PyTrace& traced, const py::sequence&
   });
 }
 
-// The results as a tuple, one result alone; None where the call does not fit the entry.
-py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple& scalars) {
-  std::vector<TensorRef> inputs;
-  inputs.reserve(arguments.size());
-  for (const py::handle item : arguments) {
-    const TensorRef* tensor = as_tensor(item.ptr());
-    if (tensor == nullptr) return py::none();
-    inputs.push_back(*tensor);
-  }
+std::vector<double> numbers_of(const py::tuple& scalars) {
   std::vector<double> numbers;
   numbers.reserve(scalars.size());
   for (const py::handle item : scalars) {
@@ -165,13 +159,48 @@ py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple
     }
     numbers.push_back(number);
   }
-  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers);
+  return numbers;
+}
+
+// The results as a tuple, one result alone; None where the call does not fit the entry.
+py::object run_entry(StepEntry& entry, std::span<const TensorRef> inputs,
+                     const py::tuple& scalars) {
+  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers_of(scalars));
   warn_of_notices();  // a backward may have been compiled since
   if (!results) return py::none();
   if (results->size() == 1) return py::cast(std::move(results->front()));
   py::tuple all(results->size());
   for (size_t i = 0; i < results->size(); ++i) all[i] = py::cast(std::move((*results)[i]));
   return all;
+}
+
+py::object try_run(StepEntry& entry, const py::tuple& arguments, const py::tuple& scalars) {
+  std::vector<TensorRef> inputs;
+  inputs.reserve(arguments.size());
+  for (const py::handle item : arguments) {
+    const TensorRef* tensor = as_tensor(item.ptr());
+    if (tensor == nullptr) return py::none();
+    inputs.push_back(*tensor);
+  }
+  return run_entry(entry, inputs, scalars);
+}
+
+// As try_run of the gradients of some tensors, without grad mode: None also if one of those has no
+// gradient, or one of `others` has one.
+py::object try_update(StepEntry& entry, const py::tuple& params, const py::tuple& others,
+                      const py::tuple& scalars) {
+  for (const py::handle item : others) {
+    if (require_tensor(item, "optimizer: each parameter")->has_grad()) return py::none();
+  }
+  std::vector<TensorRef> gradients;
+  gradients.reserve(params.size());
+  for (const py::handle item : params) {
+    TensorRef gradient = require_tensor(item, "optimizer: each parameter")->grad();
+    if (gradient == nullptr) return py::none();
+    gradients.push_back(std::move(gradient));
+  }
+  const runtime::GradMode no_grad(false);
+  return run_entry(entry, gradients, scalars);
 }
 
 py::dict saved_dict(const PyTrace& self) {
@@ -345,8 +374,8 @@ void bind_compile(py::module_& m) {
       .def("limit_nodes", &PyRecorder::limit_nodes)
       .def("mark", &PyRecorder::mark)
       .def("differentiate",
-           [](PyRecorder& self, const py::sequence& results) {
-             self.differentiate(tensors(results));
+           [](PyRecorder& self, const py::sequence& results, bool ends_in_loss) {
+             self.differentiate(tensors(results), ends_in_loss);
            })
       .def("finish",
            [](PyRecorder& self, const py::sequence& results) {
@@ -368,10 +397,19 @@ void bind_compile(py::module_& m) {
            })
       .def("check", [](const compile::SizedTrace& self, const PyTrace& trace,
                        int64_t size) { self.check(trace.trace, size); })
+      .def("save", &compile::SizedTrace::save)
+      .def_static("restore",
+                  [](const PyTrace& trace, int64_t size,
+                     const std::vector<compile::SizedTrace::SavedPlace>& places,
+                     std::vector<bool> sized_arguments) {
+                    return compile::SizedTrace::restore(trace.trace, size, places,
+                                                        std::move(sized_arguments));
+                  })
       .def_property_readonly("sized_arguments", &compile::SizedTrace::sized_arguments)
       .def_property_readonly("is_certain", &compile::SizedTrace::is_certain);
   py::class_<StepEntry>(m, "StepEntry")
       .def("try_run", &try_run, py::arg("arguments"), py::arg("scalars") = py::tuple())
+      .def("try_update", &try_update)
       .def("accepts",
            [](const StepEntry& self, const py::sequence& arguments) {
              return self.accepts(tensors(arguments));

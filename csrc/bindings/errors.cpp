@@ -3,6 +3,7 @@
 #include <string>
 
 #include "bindings/convert.h"
+#include "compile/memory_limit.h"
 #include "support/errors.h"
 
 namespace lucid::bindings {
@@ -66,6 +67,11 @@ void bind_errors(py::module_& m) {
     if (!pointer) return;
     try {
       std::rethrow_exception(pointer);
+    } catch (const compile::LimitError& caught) {
+      const py::handle kind = classes()[static_cast<size_t>(caught.kind())];
+      const py::object made = kind(caught.what());
+      made.attr("smallest_peak") = caught.smallest();
+      PyErr_SetObject(kind.ptr(), made.ptr());
     } catch (const Error& caught) {
       PyErr_SetString(classes()[static_cast<size_t>(caught.kind())], caught.what());
     }

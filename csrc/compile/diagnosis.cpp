@@ -63,7 +63,9 @@ struct Differentiated {
 // Nothing where a rule refuses: the compiler says so itself.
 std::optional<Differentiated> differentiated(const runtime::Trace& trace,
                                              const DiagnosisOptions& options) {
-  if (trace.backward) return Differentiated{trace.graph, trace.backward->origins};
+  if (!trace.backwards.empty()) {
+    return Differentiated{trace.graph, trace.backwards.front().origins};
+  }
   Differentiated result{.graph = trace.graph, .origins = {}};
   std::vector<ValueId> roots;
   std::vector<ValueId> seeds;
@@ -210,7 +212,8 @@ Diagnosis diagnose(const runtime::Trace& trace, const DiagnosisOptions& options)
       options.with_gradients ? targets_of(trace) : std::vector<ValueId>();
   const std::vector<bool> active = autodiff::active_values(trace.graph, targets);
   const std::vector<Node>& nodes = trace.graph.nodes();
-  const size_t num_forward = trace.backward ? trace.backward->num_forward_nodes : nodes.size();
+  const size_t num_forward =
+      trace.backwards.empty() ? nodes.size() : trace.backwards.front().first_node;
   for (size_t i = 0; i < num_forward; ++i) {
     result.rows.push_back(row_of(trace.graph, nodes[i], active));
   }

@@ -1,5 +1,6 @@
 #include "compile/entry.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/process.h"
@@ -13,17 +14,35 @@ bool fits(const ArgumentSpec& spec, const runtime::Tensor& tensor) {
          spec.requires_grad == tensor.requires_grad();
 }
 
+// By tensor: the place of the first one that has its cell, or -1 if that is itself.
+std::vector<int> shared_cells(std::span<const TensorRef> tensors) {
+  std::vector<int> result(tensors.size(), -1);
+  constexpr size_t kFew = 16;  // for as many, comparing all pairs is faster
+  if (tensors.size() <= kFew) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      for (size_t j = 0; j < i && result[i] < 0; ++j) {
+        if (tensors[j]->cell() == tensors[i]->cell()) result[i] = static_cast<int>(j);
+      }
+    }
+    return result;
+  }
+  std::unordered_map<const runtime::Cell*, int> first;
+  first.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto [at, is_new] = first.emplace(tensors[i]->cell().get(), static_cast<int>(i));
+    if (!is_new) result[i] = at->second;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<ArgumentSpec> describe(std::span<const TensorRef> arguments) {
+  const std::vector<int> same_as = shared_cells(arguments);
   std::vector<ArgumentSpec> specs;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const runtime::Tensor& tensor = *arguments[i];
-    ArgumentSpec spec{tensor.type(), tensor.device(), tensor.requires_grad(), -1};
-    for (size_t j = 0; j < i && spec.same_as < 0; ++j) {
-      if (arguments[j]->cell() == tensor.cell()) spec.same_as = static_cast<int>(j);
-    }
-    specs.push_back(std::move(spec));
+    specs.push_back({tensor.type(), tensor.device(), tensor.requires_grad(), same_as[i]});
   }
   return specs;
 }
@@ -51,11 +70,10 @@ bool StepEntry::accepts(std::span<const TensorRef> arguments) const {
   if (arguments.size() != arguments_.size() || modes() != modes_) return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!fits(arguments_[i], *arguments[i])) return false;
-    int same_as = -1;
-    for (size_t j = 0; j < i && same_as < 0; ++j) {
-      if (arguments[j]->cell() == arguments[i]->cell()) same_as = static_cast<int>(j);
-    }
-    if (same_as != arguments_[i].same_as) return false;
+  }
+  const std::vector<int> same_as = shared_cells(arguments);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (same_as[i] != arguments_[i].same_as) return false;
   }
   return true;
 }

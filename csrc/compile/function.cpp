@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "autodiff/autodiff.h"
+#include "compile/recorded.h"
 #include "ops/host_functions.h"
 #include "passes/split.h"
 #include "runtime/process.h"
@@ -26,6 +27,28 @@ std::vector<BufferRef> run_executable(const Compiled& compiled, std::span<const 
   std::vector<BufferRef> outputs = compiled.executable->run(inputs, nullptr);
   runtime::process_state().executable_runs.fetch_add(1, std::memory_order_relaxed);
   return outputs;
+}
+
+// The rules of functions have ended with their trace.
+class UnforeseenRules final : public ops::GradientRules {
+ public:
+  ir::Grads apply(const ir::Node&, const ir::Grads&, const std::vector<bool>&) override {
+    throw Error(ErrorKind::kUnsupported,
+                "backward: gradients of a part of the results of a compiled function would go "
+                "through an autograd.Function: of more than 4 results it is recorded for all "
+                "together and for each alone; give all a gradient, or return fewer");
+  }
+};
+
+void end_in_gradients(ir::Graph& graph, const ir::Grads& gradients) {
+  std::vector<ir::ValueId> outputs;
+  for (const auto& gradient : gradients) {
+    if (gradient) outputs.push_back(*gradient);
+  }
+  std::ranges::sort(outputs);
+  outputs.erase(std::ranges::unique(outputs).begin(), outputs.end());
+  graph.set_outputs(std::move(outputs));
+  ir::verify(graph, "autodiff");
 }
 
 // Ties the gradients of a compiled function into the tape.
@@ -65,17 +88,17 @@ class FunctionNode final : public runtime::GradNode {
 
 }  // namespace
 
-/// The trace with the backward of some results appended.
-struct CompiledFunction::Differentiated {
-  ir::Graph graph;
-  ir::Grads gradients;  ///< of all targets
-};
-
 std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, bool with_gradients,
                                                          Device device, const Options& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   std::shared_ptr<CompiledFunction> made(new CompiledFunction(device, options));  // NOLINT: private
+  for (RecordedGraph& recorded : take_backwards(trace)) {
+    Differentiated found{.graph = std::move(recorded.graph),
+                         .gradients = std::move(recorded.gradients)};
+    end_in_gradients(found.graph, found.gradients);
+    made->recorded_.emplace(std::move(recorded.mask), std::move(found));
+  }
   made->graph_ = trace.graph;
   made->results_ = trace.results;
   made->has_effects_ = std::ranges::any_of(
@@ -84,7 +107,12 @@ std::shared_ptr<CompiledFunction> CompiledFunction::make(runtime::Trace trace, b
   for (const runtime::StateWrite& write : trace.writes) finals.push_back(write.value);
   std::vector<ir::ValueId> kept;
   std::optional<Differentiated> found;
-  if (with_gradients) made->find_roots(trace);
+  if (with_gradients && !trace.targets.empty()) {
+    made->roots_ = runtime::differentiable_results(trace);
+    for (const runtime::GradTarget& target : trace.targets) {
+      made->all_targets_.push_back(target.value);
+    }
+  }
   if (!made->roots_.empty()) {
     found = made->differentiate(Mask(made->roots_.size(), true));
     made->note_targets(trace, found->graph, found->gradients);
@@ -166,16 +194,8 @@ CompiledFunction::Change CompiledFunction::begin_change(const Table& table) cons
   return Change(table, options_.given);
 }
 
-void CompiledFunction::find_roots(const runtime::Trace& trace) {
-  if (trace.targets.empty()) return;
-  for (size_t i = 0; i < trace.results.size(); ++i) {
-    const bool is_floating_result = is_floating(graph_.type(trace.results[i]).dtype);
-    if (trace.result_tracks[i] && is_floating_result) roots_.push_back(i);
-  }
-  for (const runtime::GradTarget& target : trace.targets) all_targets_.push_back(target.value);
-}
-
 CompiledFunction::Differentiated CompiledFunction::differentiate(const Mask& mask) const {
+  if (const auto known = recorded_.find(mask); known != recorded_.end()) return known->second;
   Differentiated result{.graph = graph_, .gradients = {}};
   std::vector<ir::ValueId> roots;
   std::vector<ir::ValueId> seeds;
@@ -184,15 +204,10 @@ CompiledFunction::Differentiated CompiledFunction::differentiate(const Mask& mas
     roots.push_back(results_[roots_[i]]);
     seeds.push_back(result.graph.add_input(ir::Role::kSeed, graph_.type(roots.back())));
   }
-  result.gradients = autodiff::differentiate(result.graph, roots, seeds, all_targets_);
-  std::vector<ir::ValueId> outputs;
-  for (const auto& gradient : result.gradients) {
-    if (gradient) outputs.push_back(*gradient);
-  }
-  std::ranges::sort(outputs);
-  outputs.erase(std::ranges::unique(outputs).begin(), outputs.end());
-  result.graph.set_outputs(std::move(outputs));
-  ir::verify(result.graph, "autodiff");
+  UnforeseenRules rules;
+  result.gradients =
+      autodiff::differentiate(result.graph, roots, seeds, all_targets_, nullptr, &rules);
+  end_in_gradients(result.graph, result.gradients);
   return result;
 }
 

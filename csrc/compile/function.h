@@ -53,13 +53,16 @@ class CompiledFunction final : public Program {
   using BackwardRef = std::shared_ptr<const Backward>;
   /// For each differentiable result: does it bring a gradient?
   using Mask = std::vector<bool>;
-  struct Differentiated;
+  /// The trace with the backward of some results appended.
+  struct Differentiated {
+    ir::Graph graph;
+    ir::Grads gradients;  ///< of all targets
+  };
 
   CompiledFunction(Device device, const Options& options) : Program(device), options_(options) {}
   class Change;
   void note_given(const std::vector<ir::ValueId>& finals);
   Change begin_change(const Table& table) const;
-  void find_roots(const runtime::Trace& trace);
   Differentiated differentiate(const Mask& mask) const;
   void compile_forward(const std::vector<ir::ValueId>& finals,
                        const std::vector<ir::ValueId>& kept);
@@ -79,7 +82,8 @@ class CompiledFunction final : public Program {
   std::vector<uint32_t> slot_of_value_;
   std::vector<bool> is_kept_;  // by slot: the backward may read it
   CompiledRef forward_;
-  std::map<Mask, BackwardRef> backwards_;  // guarded by mutex_
+  std::map<Mask, Differentiated> recorded_;  // what only the trace itself could differentiate
+  std::map<Mask, BackwardRef> backwards_;    // guarded by mutex_
 };
 
 }  // namespace lucid::compile

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "passes/recompute.h"
-#include "support/errors.h"
 
 namespace lucid::compile {
 namespace {
@@ -125,12 +124,7 @@ class Search {
     for (double budget = highest; budget > kRung * kRung * highest; budget *= kSmallRung) {
       if (auto found = try_budget(budget)) return std::move(*found);
     }
-    throw Error(ErrorKind::kUser,
-                "make_step: memory_limit=" + std::to_string(limit_bytes_) +
-                    " bytes cannot be met: the smallest peak found is " +
-                    std::to_string(smallest_) + " bytes, against " +
-                    std::to_string(done_.peak_before) +
-                    " without a limit; raise the limit or make the batch smaller");
+    throw LimitError(limit_bytes_, smallest_, done_.peak_before);
   }
 
   // Lays out what every policy makes of a budget, the cheapest first; the first that fits.
@@ -162,6 +156,15 @@ class Search {
 };
 
 }  // namespace
+
+LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
+    : Error(ErrorKind::kUser, "make_step: memory_limit=" + std::to_string(limit) +
+                                  " bytes cannot be met: the smallest peak found is " +
+                                  std::to_string(smallest) + " bytes, against " +
+                                  std::to_string(before) +
+                                  " without a limit; raise the limit or make the batch smaller"),
+      smallest_(smallest),
+      before_(before) {}
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
                      int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done) {

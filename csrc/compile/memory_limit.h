@@ -7,6 +7,7 @@
 
 #include "ir/graph.h"
 #include "ops/cost.h"
+#include "support/errors.h"
 
 namespace lucid::compile {
 
@@ -19,9 +20,21 @@ struct Recomputation {
   ops::Cost whole;     ///< cost of the graph with every node run once
 };
 
+/// A limit that cannot be met, and the smallest peak that was found.
+class LimitError : public Error {
+ public:
+  LimitError(int64_t limit, int64_t smallest, int64_t before);
+  int64_t smallest() const { return smallest_; }
+  int64_t before() const { return before_; }
+
+ private:
+  int64_t smallest_;
+  int64_t before_;
+};
+
 /// A graph of the same results, bit for bit, whose arena takes no more than `limit_bytes`: some
 /// nodes are computed again, the cheapest for the memory they free. `scratch_sizes` are those of
-/// the nodes of `graph`. Throws UserError with the smallest peak that was found if there is none.
+/// the nodes of `graph`. Throws LimitError if there is none.
 /// `arena_of` says what the arena of a graph takes whose nodes take those bytes of scratch.
 using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,

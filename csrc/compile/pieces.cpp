@@ -27,7 +27,7 @@ Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation,
   std::vector<uint32_t> returned(graph.num_values(), kNoSlot);
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].segment == segmentation.num_segments - 1) last_ = i;
-    add_member(pieces[i], slot_of_value, compile_graph(pieces[i].graph, device, options));
+    add_member(pieces[i], slot_of_value);
     for (size_t j = 0; j < pieces[i].outputs.size(); ++j) {
       returned[index(pieces[i].outputs[j])] = pieces_.back().outputs[j];
     }
@@ -41,15 +41,16 @@ Pieces::Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation,
   std::ranges::sort(sorted);
   has_distinct_outputs_ = std::ranges::adjacent_find(sorted) == sorted.end();
   find_dead();
-  measure(graph, segmentation.num_segments);
+  const std::vector<int64_t> kept = kept_bytes();
+  compile(pieces, kept, device, options);
+  measure(graph, segmentation.num_segments, kept);
+  if (options.memory_limit) note_recomputation(kept);
   if (pieces_[last_].is_empty) segments_.pop_back();
 }
 
-void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
-                        CompiledRef compiled) {
+void Pieces::add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value) {
   Member member;
   member.segment = piece.segment;
-  member.compiled = std::move(compiled);
   for (const ir::ValueId input : piece.inputs) member.inputs.push_back(slot_of_value[index(input)]);
   for (const ir::ValueId output : piece.outputs) {
     // Every output gets a slot of its own, also one that is an input or stands twice.
@@ -82,14 +83,71 @@ void Pieces::find_dead() {
   }
 }
 
-void Pieces::measure(const ir::Graph& graph, int num_segments) {
-  segments_.resize(static_cast<size_t>(num_segments));
+// By piece: bytes of the values kept between pieces while it runs, its own included. Results of the
+// step do not count.
+std::vector<int64_t> Pieces::kept_bytes() const {
   std::vector<bool> is_result(slot_bytes_.size(), false);
-  for (const uint32_t slot : output_slots_) {
-    if (!is_result[slot]) output_bytes_ += slot_bytes_[slot];
-    is_result[slot] = true;
-  }
+  for (const uint32_t slot : output_slots_) is_result[slot] = true;
+  std::vector<int64_t> result;
   int64_t kept = 0;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    for (const uint32_t slot : pieces_[i].outputs) {
+      if (!is_result[slot]) kept += slot_bytes_[slot];
+    }
+    result.push_back(kept);
+    // The tape node keeps what the forward made until the whole backward is over.
+    for (const uint32_t slot : pieces_[i].dead) {
+      const bool made_by_backward = std::ranges::any_of(
+          pieces_.begin() + static_cast<int64_t>(last_), pieces_.end(), [&](const Member& maker) {
+            return std::ranges::find(maker.outputs, slot) != maker.outputs.end();
+          });
+      if (i < last_ || made_by_backward) kept -= slot_bytes_[slot];
+    }
+  }
+  return result;
+}
+
+// All pieces are tried, so that the smallest peak of the whole is known if one fails.
+void Pieces::compile(const std::vector<passes::Piece>& pieces, const std::vector<int64_t>& kept,
+                     Device device, const Options& options) {
+  bool is_met = true;
+  int64_t smallest = 0;
+  int64_t before = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Options own = options;
+    if (own.memory_limit) *own.memory_limit -= kept[i];
+    try {
+      pieces_[i].compiled = compile_graph(pieces[i].graph, device, own);
+      const std::optional<Recomputation>& done = pieces_[i].compiled->recomputation;
+      if (done) before = std::max(before, kept[i] + done->peak_before);
+    } catch (const LimitError& error) {
+      is_met = false;
+      smallest = std::max(smallest, kept[i] + error.smallest());
+      before = std::max(before, kept[i] + error.before());
+    }
+  }
+  if (!is_met) throw LimitError(*options.memory_limit, smallest, before);
+}
+
+void Pieces::note_recomputation(const std::vector<int64_t>& kept) {
+  Recomputation& sum = recomputation_.emplace();
+  sum.peak = arena_peak_;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const Recomputation& done = *pieces_[i].compiled->recomputation;
+    sum.peak_before = std::max(sum.peak_before, kept[i] + done.peak_before);
+    sum.num_repeated += done.num_repeated;
+    sum.repeated += done.repeated;
+    sum.whole += done.whole;
+  }
+}
+
+void Pieces::measure(const ir::Graph& graph, int num_segments, const std::vector<int64_t>& kept) {
+  segments_.resize(static_cast<size_t>(num_segments));
+  std::vector<bool> is_counted(slot_bytes_.size(), false);
+  for (const uint32_t slot : output_slots_) {
+    if (!is_counted[slot]) output_bytes_ += slot_bytes_[slot];
+    is_counted[slot] = true;
+  }
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Member& member = pieces_[i];
     const int64_t arena = member.compiled->executable->memory().arena_peak;
@@ -104,19 +162,8 @@ void Pieces::measure(const ir::Graph& graph, int num_segments) {
     }
     segment.parameters = std::max(segment.parameters, parameters);
     segment.inputs = std::max(segment.inputs, inputs);
-    for (const uint32_t slot : member.outputs) {
-      segment.outputs += slot_bytes_[slot];
-      if (!is_result[slot]) kept += slot_bytes_[slot];
-    }
-    arena_peak_ = std::max(arena_peak_, kept + arena);
-    // The tape node keeps what the forward made until the whole backward is over.
-    for (const uint32_t slot : member.dead) {
-      const bool made_by_backward = std::ranges::any_of(
-          pieces_.begin() + static_cast<int64_t>(last_), pieces_.end(), [&](const Member& maker) {
-            return std::ranges::find(maker.outputs, slot) != maker.outputs.end();
-          });
-      if (i < last_ || made_by_backward) kept -= slot_bytes_[slot];
-    }
+    for (const uint32_t slot : member.outputs) segment.outputs += slot_bytes_[slot];
+    arena_peak_ = std::max(arena_peak_, kept[i] + arena);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "compile/pipeline.h"
@@ -17,7 +19,8 @@ class Pieces {
   /// Buffers of one run by slot: the inputs of the graph first, then what pieces make.
   using Table = std::vector<backends::BufferRef>;
 
-  /// The options are those of each piece.
+  /// A memory limit holds for the whole: each piece gets what the values kept beside it leave.
+  /// Throws LimitError if one cannot keep to that.
   Pieces(const ir::Graph& graph, const passes::Segmentation& segmentation, Device device,
          const Options& options = {});
 
@@ -43,10 +46,8 @@ class Pieces {
   int64_t output_bytes() const { return output_bytes_; }
   const std::vector<SegmentMemory>& segments() const { return segments_; }
   size_t num_nodes() const;
-  /// What a memory limit did to the last segment's piece; nothing without a limit.
-  const std::optional<Recomputation>& recomputation() const {
-    return pieces_[last_].compiled->recomputation;
-  }
+  /// What a memory limit did to all pieces; nothing without a limit.
+  const std::optional<Recomputation>& recomputation() const { return recomputation_; }
   /// The graphs in the order in which they run.
   std::string text() const;
 
@@ -61,10 +62,13 @@ class Pieces {
     bool is_empty = false;          ///< makes nothing
   };
 
-  void add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value,
-                  CompiledRef compiled);
+  void add_member(const passes::Piece& piece, std::vector<uint32_t>& slot_of_value);
   void find_dead();
-  void measure(const ir::Graph& graph, int num_segments);
+  std::vector<int64_t> kept_bytes() const;
+  void compile(const std::vector<passes::Piece>& pieces, const std::vector<int64_t>& kept,
+               Device device, const Options& options);
+  void note_recomputation(const std::vector<int64_t>& kept);
+  void measure(const ir::Graph& graph, int num_segments, const std::vector<int64_t>& kept);
   std::vector<backends::BufferRef> gathered(const Member& member, const Table& table) const;
   void run(const Member& member, Table& table) const;
 
@@ -77,6 +81,7 @@ class Pieces {
   std::vector<SegmentMemory> segments_;
   int64_t arena_peak_ = 0;
   int64_t output_bytes_ = 0;
+  std::optional<Recomputation> recomputation_;
 };
 
 }  // namespace lucid::compile

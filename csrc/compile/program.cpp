@@ -1,6 +1,7 @@
 #include "compile/program.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <map>
 #include <unordered_map>
@@ -39,6 +40,7 @@ void Program::describe_inputs(const runtime::Trace& trace) {
     note(trace.captures[i].value, Source::kCapture, i);
   for (size_t i = 0; i < trace.draws.size(); ++i) note(trace.draws[i].value, Source::kDraw, i);
   for (size_t i = 0; i < trace.scalars.size(); ++i) note(trace.scalars[i], Source::kScalar, i);
+  numbers_.resize(trace.scalars.size());
   for (const ir::Input& input : trace.graph.inputs()) {
     sources_.push_back(by_value[index(input.value)]);
     input_types_.push_back(trace.graph.type(input.value));
@@ -108,8 +110,7 @@ Program::Inputs Program::gather(const Call& call, Drawn& drawn) const {
         inputs.push_back(runtime::to_value(drawn.back()).buffer);
         continue;
       case Source::kScalar:
-        inputs.push_back(
-            runtime::number_value(call.scalars[place], input_types_[i].dtype, device_).buffer);
+        inputs.push_back(number_buffer(place, call.scalars[place], input_types_[i].dtype));
         continue;
       case Source::kSeed:
         inputs.emplace_back();
@@ -124,6 +125,16 @@ Program::Inputs Program::gather(const Call& call, Drawn& drawn) const {
     inputs.push_back(value.buffer);
   }
   return inputs;
+}
+
+// Most numbers are those of the last run, and values never change.
+BufferRef Program::number_buffer(size_t place, double number, DType dtype) const {
+  LastNumber& last = numbers_[place];
+  const auto bits = std::bit_cast<uint64_t>(number);
+  if (last.buffer == nullptr || last.bits != bits) {
+    last = {bits, runtime::number_value(number, dtype, device_).buffer};
+  }
+  return last.buffer;
 }
 
 void Program::take_back(const Drawn& drawn) const {

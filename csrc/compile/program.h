@@ -97,11 +97,17 @@ class Program : public std::enable_shared_from_this<Program> {
     Source source;
     int place;
   };
+  struct LastNumber {
+    uint64_t bits = 0;
+    backends::BufferRef buffer{};
+  };
+  backends::BufferRef number_buffer(size_t place, double number, DType dtype) const;
   void describe_inputs(const runtime::Trace& trace);
   void describe_writes(runtime::Trace& trace);
 
   std::vector<InputSource> sources_;
   std::vector<runtime::Draw> draws_;
+  mutable std::vector<LastNumber> numbers_;  // by scalar: that of the last run; guarded by mutex_
   std::vector<int> write_captures_;  // by write: place of its tensor among the captures, or -1
   std::vector<ir::ValueType> write_types_;
 };

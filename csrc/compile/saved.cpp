@@ -83,7 +83,7 @@ SavedTrace save(const runtime::Trace& trace) {
   if (!trace.scalars.empty()) {
     throw Error(ErrorKind::kInternal, "save_compiled: a trace with numbers of a run");
   }
-  if (trace.backward) {
+  if (!trace.backwards.empty()) {
     throw Error(ErrorKind::kUnsupported,
                 "save_compiled: the step differentiates through an autograd.Function, whose Python "
                 "backward a file cannot hold; use operations or custom_op");

@@ -14,6 +14,9 @@ namespace {
 // Far below a square of the sizes that are compared.
 constexpr int64_t kCertainCoefficient = 1000;
 
+// Products of a size and a number that a file brings do not overflow.
+constexpr int64_t kMostSaved = int64_t{1} << 31;
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(
       ErrorKind::kTrace,
@@ -88,7 +91,7 @@ void SizedTrace::compare_values(const runtime::Trace& other) {
       trace_.results == other.results && trace_.result_tracks == other.result_tracks &&
       trace_.arguments == other.arguments && same_captures(trace_.captures, other.captures) &&
       same_writes(trace_.writes, other.writes) && same_targets(trace_.targets, other.targets) &&
-      trace_.draws.size() == other.draws.size();
+      trace_.draws.size() == other.draws.size() && trace_.backwards == other.backwards;
   if (!is_same) fail("other tensors are read, written or returned");
   for (const ir::ValueId argument : trace_.arguments) {
     sized_arguments_.push_back(trace_.graph.type(argument) != other.graph.type(argument));
@@ -146,12 +149,26 @@ void SizedTrace::compare_attr(size_t node, size_t attr, const ir::AttrValue& min
   }
 }
 
+// By gradient that a recorded backward takes: the result whose type it has.
+std::unordered_map<uint32_t, ir::ValueId> SizedTrace::roots_of_seeds() const {
+  std::unordered_map<uint32_t, ir::ValueId> roots;
+  const std::vector<size_t> places = runtime::differentiable_results(trace_);
+  for (const runtime::RecordedBackward& backward : trace_.backwards) {
+    auto seed = backward.seeds.begin();
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (backward.mask[i]) roots.emplace(index(*seed++), trace_.results[places[i]]);
+    }
+  }
+  return roots;
+}
+
 runtime::Trace SizedTrace::at(int64_t size) const {
   runtime::Trace result = trace_;
   result.graph = ir::Graph();
   for (runtime::Draw& draw : result.draws) draw.counters = 0;
   std::vector<ir::Role> roles(trace_.graph.num_values());
   for (const ir::Input& input : trace_.graph.inputs()) roles[index(input.value)] = input.role;
+  const auto roots = roots_of_seeds();
   auto place = places_.begin();
   for (size_t value = 0; value < trace_.graph.num_values();) {
     const ir::ValueId id{static_cast<uint32_t>(value)};
@@ -162,6 +179,9 @@ runtime::Trace SizedTrace::at(int64_t size) const {
       const auto at = static_cast<size_t>(argument - trace_.arguments.begin());
       if (argument != trace_.arguments.end() && sized_arguments_[at])
         type.shape = type.shape.with(0, size);
+      if (const auto root = roots.find(index(id)); root != roots.end()) {
+        type = result.graph.type(root->second);
+      }
       result.graph.add_input(roles[value], std::move(type));
       ++value;
       continue;
@@ -191,6 +211,59 @@ runtime::Trace SizedTrace::at(int64_t size) const {
     result.graph.add_node(std::move(node), outputs);
   }
   return result;
+}
+
+SizedTrace::SizedTrace(runtime::Trace trace, int64_t size, std::vector<bool> sized_arguments)
+    : trace_(std::move(trace)),
+      size_(size),
+      other_size_(size),
+      sized_arguments_(std::move(sized_arguments)) {}
+
+std::vector<SizedTrace::SavedPlace> SizedTrace::save() const {
+  std::vector<SavedPlace> saved;
+  for (const Place& place : places_) {
+    saved.push_back({static_cast<int64_t>(place.node), static_cast<int64_t>(place.attr),
+                     static_cast<int64_t>(place.element), place.value.factor, place.value.offset});
+  }
+  return saved;
+}
+
+SizedTrace SizedTrace::restore(const runtime::Trace& trace, int64_t size,
+                               const std::vector<SavedPlace>& places,
+                               std::vector<bool> sized_arguments) {
+  const auto require = [](bool is_good) {
+    if (is_good) return;
+    throw Error(ErrorKind::kUser,
+                "load_compiled: the file's sizes do not fit its graph; save it again");
+  };
+  require(sized_arguments.size() == trace.arguments.size());
+  for (size_t i = 0; i < sized_arguments.size(); ++i) {
+    const Shape& shape = trace.graph.type(trace.arguments[i]).shape;
+    const bool has_size = shape.rank() > 0 && shape[0] == size;
+    require(!sized_arguments[i] || has_size);
+  }
+  SizedTrace made(trace, size, std::move(sized_arguments));
+  const std::vector<ir::Node>& nodes = trace.graph.nodes();
+  size_t last = 0;
+  for (const auto& [node, attr, element, factor, offset] : places) {
+    const auto is_place = [](int64_t place, size_t count) {
+      return place >= 0 && static_cast<size_t>(place) < count;
+    };
+    require(is_place(node, nodes.size()) && static_cast<size_t>(node) >= last);
+    last = static_cast<size_t>(node);
+    require(is_place(attr, nodes[last].attrs.size()));
+    const ir::AttrValue& value = nodes[last].attrs[static_cast<size_t>(attr)];
+    const auto* list = std::get_if<ir::Ints>(&value);
+    const bool is_number =
+        std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+    require(list != nullptr ? is_place(element, list->size()) : is_number);
+    require(std::abs(factor) <= kMostSaved && std::abs(offset) <= kMostSaved);
+    made.places_.push_back(
+        {last, static_cast<size_t>(attr), static_cast<size_t>(element), Affine{factor, offset}});
+  }
+  const bool is_same = ir::structure_key(made.at(size).graph) == ir::structure_key(trace.graph);
+  require(is_same);
+  return made;
 }
 
 void SizedTrace::check(const runtime::Trace& trace, int64_t size) const {

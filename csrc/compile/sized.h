@@ -1,8 +1,10 @@
 // SizedTrace: one trace for all sizes of the arguments' first axis.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/trace/recorder.h"
@@ -20,6 +22,15 @@ class SizedTrace {
   /// The trace for another size: shapes are inferred again, nothing else is done.
   /// Throws what infer throws for a size that does not fit.
   runtime::Trace at(int64_t size) const;
+
+  /// What the trace does not say, for a file: node, attribute, element of a list, and a and b of
+  /// a * size + b.
+  using SavedPlace = std::array<int64_t, 5>;
+  std::vector<SavedPlace> save() const;
+  /// Throws UserError unless these go with a trace of that size.
+  static SizedTrace restore(const runtime::Trace& trace, int64_t size,
+                            const std::vector<SavedPlace>& places,
+                            std::vector<bool> sized_arguments);
 
   /// For each argument: does its first axis follow the size?
   const std::vector<bool>& sized_arguments() const { return sized_arguments_; }
@@ -42,11 +53,14 @@ class SizedTrace {
     size_t element;
     Affine value;
   };
+  SizedTrace(runtime::Trace trace, int64_t size, std::vector<bool> sized_arguments);
   Affine affine(int64_t value, int64_t other, size_t node, size_t attr);
   void compare_values(const runtime::Trace& other);
   void compare_attrs(size_t node, const ir::Node& mine, const ir::Node& others);
   void compare_attr(size_t node, size_t attr, const ir::AttrValue& mine,
                     const ir::AttrValue& others);
+
+  std::unordered_map<uint32_t, ir::ValueId> roots_of_seeds() const;
 
   runtime::Trace trace_;
   int64_t size_;

@@ -121,9 +121,9 @@ passes::Segmentation segmentation_of(const runtime::Trace& trace, size_t num_for
 std::vector<ir::ValueId> CompiledStep::add_backward(runtime::Trace& trace,
                                                     std::vector<size_t>& origins) {
   ir::Grads grads;
-  if (trace.backward) {
-    grads = std::move(trace.backward->grads);
-    origins = std::move(trace.backward->origins);
+  if (!trace.backwards.empty()) {
+    grads = std::move(trace.backwards.front().grads);
+    origins = std::move(trace.backwards.front().origins);
   } else {
     const ir::ValueId loss = trace.results.front();
     const ir::ValueId seed = trace.graph.add_input(ir::Role::kSeed, trace.graph.type(loss));
@@ -147,7 +147,7 @@ std::shared_ptr<CompiledStep> CompiledStep::make(runtime::Trace trace, bool with
   }
   step->seed_ = runtime::unit_value(loss, device);
   const size_t num_forward_nodes =
-      trace.backward ? trace.backward->num_forward_nodes : graph.nodes().size();
+      trace.backwards.empty() ? graph.nodes().size() : trace.backwards.front().first_node;
   std::vector<size_t> origins;
   if (with_gradients && !trace.targets.empty()) {
     const std::vector<ir::ValueId> grads = step->add_backward(trace, origins);

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "backends/cpu/engine/convolution.h"
+#include "backends/cpu/engine/convolution_cost.h"
+#include "backends/cpu/engine/lane_convolution.h"
+#include "backends/cpu/engine/window_convolution.h"
 #include "backends/cpu/threads/team.h"
 #include "support/errors.h"
 #include "testing.h"
@@ -89,15 +92,21 @@ void for_each_product(const ConvolutionSpec& spec, Body body) {
 enum class Pass { kForward, kInputGrad, kWeightGrad };
 
 template <class T>
+std::vector<T> run(const Convolution& convolution, const std::vector<T>& first,
+                   const std::vector<T>& second, const T* bias, int64_t size) {
+  const AlignedBytes scratch(convolution.scratch_bytes());
+  std::vector<T> result(static_cast<size_t>(size), T{-7});
+  convolution.run(first.data(), second.data(), bias, result.data(), scratch.data);
+  return result;
+}
+
+template <class T>
 std::vector<T> run(const ConvolutionSpec& spec, Pass pass, const std::vector<T>& first,
                    const std::vector<T>& second, const T* bias, int64_t size) {
   const auto convolution = pass == Pass::kForward     ? make_convolution(spec)
                            : pass == Pass::kInputGrad ? make_convolution_input_grad(spec)
                                                       : make_convolution_weight_grad(spec);
-  const AlignedBytes scratch(convolution->scratch_bytes());
-  std::vector<T> result(static_cast<size_t>(size), T{-7});
-  convolution->run(first.data(), second.data(), bias, result.data(), scratch.data);
-  return result;
+  return run(*convolution, first, second, bias, size);
 }
 
 template <class T>
@@ -181,6 +190,9 @@ std::vector<NamedSpec> specs() {
       {"strips", {1, 64, 16, 1, {one, axis(45, 3, 1, 1, 1, 1), axis(47, 3, 1, 1, 1, 1)}}},
       {"strips, stride 2", {1, 64, 5, 1, {one, axis(67, 3, 2, 1, 1, 1), axis(47, 3, 1, 1, 1, 1)}}},
       {"many channels", {2, 70, 30, 1, {one, axis(4, 3, 1, 1, 1, 1), axis(4, 3, 1, 1, 1, 1)}}},
+      {"tiles", {3, 20, 35, 1, {one, axis(13, 3, 1, 1, 1, 1), axis(19, 3, 1, 1, 1, 1)}}},
+      {"tiles in strips", {1, 16, 17, 1, {one, axis(70, 3, 1, 2, 2, 1), axis(37, 3, 1, 0, 1, 1)}}},
+      {"tiles of images", {7, 50, 60, 1, {one, axis(10, 3, 1, 1, 1, 1), axis(12, 3, 1, 1, 2, 1)}}},
       {"many images", {37, 2, 3, 1, {one, axis(4, 3, 1, 1, 1, 1), axis(4, 3, 1, 1, 1, 1)}}},
   };
 }
@@ -229,6 +241,101 @@ TEST(an_image_has_the_same_bits_in_every_batch) {
     whole.resize(static_cast<size_t>(sizes(alone).y));
     CHECK(whole == run<float>(alone, Pass::kForward, x, w, nullptr, sizes(alone).y));
   }
+}
+
+TEST(an_infinite_input_reaches_no_other_tile) {
+  const NamedSpec tiles = specs()[specs().size() - 4];
+  CHECK_EQ(std::string(tiles.name), "tiles");
+  const ConvolutionSpec& spec = tiles.spec;
+  const Sizes size = sizes(spec);
+  auto x = numbers<float>(size.x, 1);
+  const auto w = numbers<float>(size.w, 2);
+  const auto before = run<float>(spec, Pass::kForward, x, w, nullptr, size.y);
+  x[0] = std::numeric_limits<float>::infinity();
+  const auto after = run<float>(spec, Pass::kForward, x, w, nullptr, size.y);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < size.y; ++i) {
+    const int64_t row = i % spec.output_size() / spec.axes[2].output;
+    const int64_t column = i % spec.axes[2].output;
+    const bool reached = i < spec.filters * spec.output_size() && row < 2 && column < 2;
+    const auto at = static_cast<size_t>(i);
+    wrong += reached ? std::isfinite(after[at]) : before[at] != after[at];
+  }
+  CHECK_EQ(wrong, 0);
+}
+
+/// Both forms of a spec's two passes give the same bits, with and without bias.
+template <class T>
+void check_forms(ConvolutionSpec spec, const std::string& what) {
+  spec.dtype = sizeof(T) == 8 ? DType::kFloat64 : DType::kFloat32;
+  const Sizes size = sizes(spec);
+  const auto x = numbers<T>(size.x, 1);
+  const auto w = numbers<T>(size.w, 2);
+  const auto dy = numbers<T>(size.y, 3);
+  const auto bias = numbers<T>(spec.filters, 4);
+  const auto check = [&](const std::vector<T>& lanes, const std::vector<T>& window) {
+    if (!same_bits(lanes, window)) testing::fail(__FILE__, __LINE__, what + ": forms differ");
+  };
+  const auto lanes = make_lane_convolution(spec);
+  const auto window = make_window_convolution(spec);
+  for (const T* b : {bias.data(), static_cast<const T*>(nullptr)}) {
+    check(run(*lanes, x, w, b, size.y), run(*window, x, w, b, size.y));
+  }
+  check(run<T>(*make_lane_input_grad(spec), dy, w, nullptr, size.x),
+        run<T>(*make_window_input_grad(spec), dy, w, nullptr, size.x));
+}
+
+TEST(both_forms_have_the_same_bits) {
+  std::vector<NamedSpec> all = specs();
+  for (NamedSpec& each : all) each.spec.batch = std::max<int64_t>(each.spec.batch, 19);
+  const ConvolutionAxis one = axis(1, 1, 1, 0, 0, 1);
+  const ConvolutionAxis three = axis(21, 3, 1, 1, 1, 1);
+  const ConvolutionAxis strided = axis(21, 3, 2, 1, 1, 1);
+  all.push_back({"strips of lanes", {17, 40, 26, 1, {one, three, three}}});
+  all.push_back({"strips of lanes, stride 2", {33, 40, 26, 1, {one, strided, strided}}});
+  for (const NamedSpec& each : all) {
+    check_forms<float>(each.spec, each.name);
+    check_forms<double>(each.spec, each.name);
+  }
+}
+
+TEST(weight_gradients_of_lanes_are_right_and_keep_their_bits) {
+  const int before = num_threads();
+  for (NamedSpec each : specs()) {
+    for (const int64_t batch : {each.spec.batch, int64_t{19}}) {
+      each.spec.batch = batch;
+      const Sizes size = sizes(each.spec);
+      const auto x = numbers<float>(size.x, 1);
+      const auto dy = numbers<float>(size.y, 3);
+      std::vector<double> expected(static_cast<size_t>(size.w), 0.0);
+      for_each_product(each.spec, [&](size_t in_x, size_t in_w, size_t in_y) {
+        expected[in_w] += static_cast<double>(dy[in_y]) * static_cast<double>(x[in_x]);
+      });
+      std::vector<float> alone;
+      for (int threads = 1; threads <= 4; ++threads) {
+        set_num_threads(threads);
+        const auto found = run<float>(*make_lane_weight_grad(each.spec), dy, x, nullptr, size.w);
+        if (threads == 1) alone = found;
+        if (!same_bits(found, alone)) testing::fail(__FILE__, __LINE__, each.name);
+      }
+      check_close(alone, expected, batch * each.spec.output_size(), each.name);
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST(the_form_follows_from_the_shape) {
+  const ConvolutionAxis one = axis(1, 1, 1, 0, 0, 1);
+  const ConvolutionAxis narrow = axis(10, 3, 1, 1, 1, 1);
+  const ConvolutionAxis wide = axis(64, 3, 1, 1, 1, 1);
+  CHECK(lanes_beat_window({64, 16, 16, 1, {one, narrow, narrow}}));
+  CHECK(lanes_beat_window_input_grad({64, 16, 16, 1, {one, narrow, narrow}}));
+  CHECK(lanes_beat_window_weight_grad({64, 1, 6, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window_weight_grad({1, 1, 6, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window_weight_grad({0, 1, 6, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window({1, 16, 16, 1, {one, narrow, narrow}}));
+  CHECK(!lanes_beat_window({64, 16, 16, 1, {one, wide, wide}}));
+  CHECK(!lanes_beat_window({0, 16, 16, 1, {one, narrow, narrow}}));
 }
 
 TEST(an_empty_batch_has_a_zero_weight_gradient) {

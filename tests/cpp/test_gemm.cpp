@@ -168,7 +168,8 @@ TEST(small_products_are_right) {
 }
 
 TEST(large_products_are_right) {
-  const int64_t sizes[][3] = {{300, 257, 260}, {130, 1030, 1100}, {1024, 65, 513}};
+  const int64_t sizes[][3] = {
+      {300, 257, 260}, {130, 1030, 1100}, {1024, 65, 513}, {600, 1100, 300}};
   for (const auto& size : sizes) {
     for (const GemmSpec& spec : all_forms(size[0], size[1], size[2])) {
       check_close<float>(spec);
@@ -178,8 +179,8 @@ TEST(large_products_are_right) {
 }
 
 TEST(threads_do_not_change_bits) {
-  const int64_t sizes[][3] = {
-      {64, 256, 784}, {257, 300, 260}, {130, 520, 1100}, {1, 4000, 600}, {4000, 1, 600}};
+  const int64_t sizes[][3] = {{64, 256, 784},  {257, 300, 260}, {130, 520, 1100},
+                              {700, 530, 600}, {1, 4000, 600},  {4000, 1, 600}};
   for (const auto& size : sizes) {
     for (const GemmSpec& spec : all_forms(size[0], size[1], size[2])) {
       check_threads<float>(spec);
@@ -251,6 +252,36 @@ TEST(batches_broadcast) {
         check_threads<float>(spec);
       }
     }
+  }
+}
+
+TEST(panels_kept_in_a_workspace_give_the_same_bits) {
+  constexpr int64_t kM = 450;  // three blocks of rows
+  constexpr int64_t kN = 75;
+  constexpr int64_t kK = 530;
+  const auto a = numbers<float>(kM * kK, 1);
+  const auto b = numbers<float>(kK * kN, 2);
+  for (const bool transposed : {false, true}) {
+    std::vector<float> c[2] = {std::vector<float>(kM * kN), std::vector<float>(kM * kN)};
+    const int64_t columns = (kN + kMaxPanelColumns - 1) / kMaxPanelColumns * kMaxPanelColumns;
+    std::vector<float> workspace(static_cast<size_t>(columns * kProductDepthBlock) + 1, -7.0f);
+    for (const bool kept : {false, true}) {
+      block_product(BlockProduct<float>{.a = a.data(),
+                                        .a_row = kK,
+                                        .a_depth = 1,
+                                        .b = b.data(),
+                                        .b_depth = transposed ? 1 : kN,
+                                        .b_column = transposed ? kK : 1,
+                                        .c = c[kept ? 1 : 0].data(),
+                                        .c_row = kN,
+                                        .m = kM,
+                                        .n = kN,
+                                        .k = kK,
+                                        .workspace = kept ? workspace.data() : nullptr});
+    }
+    CHECK(same_bits(c[0], c[1]));
+    CHECK(workspace[0] != -7.0f);       // it was used
+    CHECK_EQ(workspace.back(), -7.0f);  // and not overrun
   }
 }
 

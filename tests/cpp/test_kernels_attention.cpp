@@ -12,6 +12,8 @@ struct Case {
   bool causal;
   Shape mask;  ///< rank 0 without one
   bool bool_mask;
+
+  int64_t depth() const { return q[q.rank() - 1]; }
 };
 
 const Case kCases[] = {
@@ -22,6 +24,12 @@ const Case kCases[] = {
     {{2, 3, 33, 8}, {2, 3, 40, 8}, {2, 3, 40, 8}, false, {33, 40}, false},
     {{2, 3, 33, 8}, {2, 3, 40, 8}, {2, 3, 40, 8}, false, {2, 1, 1, 40}, true},
     {{2, 3, 33, 8}, {2, 3, 33, 8}, {2, 3, 33, 8}, true, {3, 33, 1}, false},
+    // Several blocks of queries and keys, with rests.
+    {{2, 211, 64}, {2, 211, 64}, {2, 211, 64}, true, {}, false},
+    {{1, 101, 128}, {1, 401, 128}, {1, 401, 128}, true, {}, false},
+    {{401, 1}, {197, 1}, {197, 1}, true, {}, false},
+    {{2, 100, 33}, {2, 389, 33}, {2, 389, 47}, false, {2, 100, 389}, false},
+    {{2, 13, 5}, {2, 450, 5}, {2, 450, 3}, false, {450}, true},
 };
 
 struct Result {
@@ -122,7 +130,7 @@ TEST(attention_and_gradient) {
       if (c.mask.rank() > 0) {
         mask = c.bool_mask ? integers(DType::kBool, c.mask, 0, 2) : normal(dtype, c.mask, 4);
       }
-      const double scale = 0.3;
+      const double scale = c.depth() < 64 ? 0.3 : -0.1;
       const Attrs attrs{c.causal, scale};
       const auto out = run("attention", {q, k, v, mask}, attrs);
       const Value grad = normal(dtype, out[0].shape(), 5);
@@ -134,6 +142,36 @@ TEST(attention_and_gradient) {
       CHECK(distance(grads[1].elements(), expected.dk) < 10 * tolerance(dtype));
       CHECK(distance(grads[2].elements(), expected.dv) < 10 * tolerance(dtype));
     }
+  }
+}
+
+/// Of causal attention, or of its gradient, of two heads.
+size_t scratch_bytes(bool gradient, int64_t length, int64_t depth) {
+  const std::string heads =
+      "float32[2, " + std::to_string(length) + ", " + std::to_string(depth) + "]";
+  const std::string rows = "float32[2, " + std::to_string(length) + "]";
+  const std::string attrs = " {causal=true, scale=0.125} : ";
+  std::string text = "graph {\n";
+  for (const int i : {0, 1, 2, 3, 4}) {
+    text += "  %" + std::to_string(i) + " = input argument " + heads + "\n";
+  }
+  text += "  %5 = input argument " + rows + "\n";
+  text += gradient ? "  %6, %7, %8 = attention_grad(%0, %1, %2, %3, %4, %5, _)" + attrs + heads +
+                         ", " + heads + ", " + heads + "\n"
+                   : "  %6, %7 = attention(%1, %2, %3, _)" + attrs + heads + ", " + rows + "\n";
+  const ir::Graph graph = ir::parse(text + "  return %6\n}\n", ops::find);
+  return cpu::make_kernel({graph.nodes().back(), graph})->scratch_bytes();
+}
+
+// No matrix of all queries against all keys: what a thread needs does not grow with the keys, but
+// for one number of a row.
+TEST(memory_is_linear_in_the_length) {
+  const size_t heads = static_cast<size_t>(std::min(cpu::num_threads(), 2));
+  for (const int64_t depth : {32, 64, 128}) {
+    CHECK(scratch_bytes(false, 4096, depth) <= scratch_bytes(false, 512, depth) * 2);
+    const size_t longer = scratch_bytes(true, 4096, depth);
+    CHECK_EQ(longer - scratch_bytes(true, 512, depth), heads * (4096 - 512) * sizeof(float));
+    CHECK(longer < heads * 400 * 1024);
   }
 }
 

@@ -275,13 +275,7 @@ def test_a_fallback_says_that_the_limit_is_not_kept() -> None:
         step(regression(0)[0]).backward()
 
 
-def test_no_limit_with_a_number_of_segments() -> None:
-    with pytest.raises(lucid.UnsupportedError) as caught:
-        make_step(mlp(), F.cross_entropy, segments=2, memory_limit=10_000)
-    assert str(caught.value) == (
-        "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
-        "segments out, and what to recompute is chosen on the whole graph, or take segments='auto'"
-    )
+def test_candidates_go_with_auto() -> None:
     with pytest.raises(lucid.UnsupportedError) as caught:
         make_step(mlp(), F.cross_entropy, candidates=[1])
     assert str(caught.value) == "make_step: candidates go with segments='auto'; leave them out"

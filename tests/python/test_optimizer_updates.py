@@ -76,6 +76,109 @@ def test_a_schedule_compiles_nothing() -> None:
         assert spent(optimizer.step)["compilations"] == 0
 
 
+class _Halving(optim.SGD):
+    """A learning rate that is no option of a group."""
+
+    factor = 1.0
+
+    def _numbers(self, group: Any, counters: dict[str, Any]) -> Any:
+        numbers = super()._numbers(group, counters)
+        numbers.scalars["lr"] *= self.factor
+        return numbers
+
+
+def _change_factor(optimizer: Any) -> None:
+    optimizer.factor = 0.5
+
+
+def _change_lr(optimizer: Any) -> None:
+    optimizer.param_groups[0]["lr"] = 0.3
+
+
+def _change_betas(optimizer: Any) -> None:
+    optimizer.param_groups[0]["betas"][0] = 0.5
+
+
+def _change_state(optimizer: Any) -> None:
+    for state in optimizer.state.values():
+        state["step"] = 50
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda p: _Halving(p, lr=0.1), _change_factor),
+        (lambda p: optim.SGD(p, lr=0.1), _change_lr),
+        (lambda p: optim.SGD(p, lr=0.1, momentum=0.9), _change_lr),
+        (lambda p: optim.Adam(p, lr=0.1), _change_lr),
+        (lambda p: optim.Adam(p, betas=[0.9, 0.999]), _change_betas),
+        (lambda p: optim.AdamW(p, lr=0.1), _change_state),
+        (lambda p: optim.Lion(p, lr=0.1), _change_lr),
+        (lambda p: optim.Adagrad(p, lr=0.1, lr_decay=0.1), _change_state),
+    ],
+)
+def test_a_change_between_warm_steps_is_seen(make: Any, change: Any) -> None:
+    model = nn.Linear(5, 3)
+    twin = copy.deepcopy(model)
+    together, single = make(model.parameters()), make(twin.parameters())
+    single.param_groups[0]["foreach"] = False
+    for i in range(8):
+        for m, optimizer in ((model, together), (twin, single)):
+            train(m, optimizer, floats(i, 4, 5))
+            if i == 4:
+                change(optimizer)
+        assert everything(model, together) == everything(twin, single), f"step {i}"
+
+
+def test_numbers_that_stay_are_made_once() -> None:
+    model = nn.Linear(5, 3)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    for i in range(3):
+        train(model, optimizer, floats(i, 4, 5))
+    assert spent(optimizer.step)["buffer_allocations"] == 0  # parameters are written in place
+
+
+@pytest.mark.parametrize("change", ["other gradient", "no gradient", "foreach", "group", "order"])
+def test_what_is_updated_is_seen_anew(change: str) -> None:
+    model = nn.Linear(5, 3)
+    spare = nn.Parameter(floats(9, 4))
+    twin, twin_spare = copy.deepcopy(model), copy.deepcopy(spare)
+    together = adam(nn.ParameterList([*model.parameters(), spare]))
+    single = adam(nn.ParameterList([*twin.parameters(), twin_spare]))
+    for i in range(8):
+        for m, other, optimizer in ((model, spare, together), (twin, twin_spare, single)):
+            optimizer.param_groups[0]["foreach"] = None if optimizer is together else False
+            optimizer.zero_grad()
+            m(floats(i, 4, 5)).square().sum().backward()
+            if i < 4:
+                optimizer.step()
+                continue
+            if change == "other gradient":
+                other.grad = floats(i, 4)
+            elif change == "no gradient":
+                m.bias.grad = None
+            elif change == "foreach":
+                optimizer.param_groups[0]["foreach"] = False
+            elif change == "group" and i == 4:
+                optimizer.add_param_group({"params": [nn.Parameter(floats(3, 2))], "lr": 0.5})
+            elif change == "order":
+                optimizer.param_groups[0]["params"].reverse()
+            optimizer.step()
+        assert everything(model, together) == everything(twin, single), f"step {i}"
+
+
+def test_a_step_in_a_trace_is_refused_when_warm() -> None:
+    model = nn.Linear(5, 3)
+    optimizer = adam(model)
+    for i in range(3):
+        train(model, optimizer, floats(i, 4, 5))
+    before = state_bits(model)
+    step = lucid.compile(lambda x: (optimizer.step(), x + 1)[1], fallback="error")
+    with pytest.raises(lucid.TraceError, match="step was called inside a trace"):
+        step(floats(1, 2))
+    assert state_bits(model) == before
+
+
 def test_an_option_changes_the_arithmetic() -> None:
     model, twin = (nn.Linear(5, 3) for _ in range(2))
     twin.load_state_dict(model.state_dict())

@@ -181,8 +181,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "truncated": (lambda data: data[:-7], "is truncated or damaged: "),
     "flipped": (lambda data: data[:-9] + b"#" + data[-8:], "is damaged: its checksum does not fit"),
     "newer": (
-        lambda data: data.replace(b'"version": 1', b'"version": 2'),
-        "has version 2, this package reads 1; save it again",
+        lambda data: data.replace(b'"version": 2', b'"version": 3'),
+        "has version 3, this package reads 2; save it again",
     ),
 }
 
@@ -203,7 +203,7 @@ def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     body = json.loads(text)
     change(body["signatures"][0])
     text = json.dumps(body).encode()
-    header = {"version": 1, "sha256": hashlib.sha256(text).hexdigest(), "size": len(text)}
+    header = {"version": 2, "sha256": hashlib.sha256(text).hexdigest(), "size": len(text)}
     path.write_bytes(magic + b"\n" + json.dumps(header).encode() + b"\n" + text)
 
 

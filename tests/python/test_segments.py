@@ -189,23 +189,6 @@ def test_auto() -> None:
     assert train(model, step, regression) == wanted
 
 
-def test_auto_with_a_memory_limit() -> None:
-    model = bottleneck(16, 64, 16)
-    batch = (floats(1, 64, 64), labels(1, 64, 64))
-    free = make_step(model, F.cross_entropy, segments="auto", candidates=[1, 8])
-    free.compile(*batch)
-    large, small = (row["planned_peak_bytes"] for row in free.probe_results())  # type: ignore[attr-defined]
-    bounded = make_step(
-        model, F.cross_entropy, segments="auto", candidates=[1, 8], memory_limit=large - 1
-    )
-    bounded.compile(*batch)
-    assert bounded.chosen_segments() == 8  # type: ignore[attr-defined]
-    text = f"cannot be met: the smallest peak of the counts \\[1, 8\\] is {small} bytes"
-    tight = make_step(model, F.cross_entropy, segments="auto", candidates=[1, 8], memory_limit=1)
-    with pytest.raises(lucid.UserError, match=text):
-        tight(*batch)
-
-
 def test_auxiliary_results() -> None:
     model = normalized_mlp()
 

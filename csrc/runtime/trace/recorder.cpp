@@ -42,6 +42,22 @@ bool is_tracked(const Operand& operand) {
   return false;
 }
 
+// Which results may bring a gradient: all of them first. Of more than a few not every subset is
+// foreseen, but each alone.
+std::vector<std::vector<bool>> masks_of(size_t count) {
+  constexpr size_t kFew = 4;
+  std::vector<std::vector<bool>> masks = {std::vector<bool>(count, true)};
+  if (count > kFew) {
+    for (size_t i = 0; i < count; ++i) masks.emplace_back(count, false)[i] = true;
+    return masks;
+  }
+  for (uint32_t bits = (1u << count) - 2; bits > 0; --bits) {
+    std::vector<bool>& mask = masks.emplace_back();
+    for (size_t i = 0; i < count; ++i) mask.push_back((bits >> i & 1u) != 0);
+  }
+  return masks;
+}
+
 }  // namespace
 
 // The rules of a recorder, for one differentiation.
@@ -312,23 +328,42 @@ ir::Grads Recorder::apply_rule(const ir::Node& node, const ir::Grads& grads,
   return result;
 }
 
-void Recorder::differentiate(std::span<const TensorRef> results) {
+void Recorder::differentiate(std::span<const TensorRef> results, bool ends_in_loss) {
   if (rules_.empty() || trace_.targets.empty() || !thread_state().grad_enabled) return;
-  for (const TensorRef& result : results) trace_.results.push_back(value_of(result));
-  const ir::ValueId root = trace_.results.front();
-  const ir::ValueId seed = trace_.graph.add_input(ir::Role::kSeed, trace_.graph.type(root));
+  note_results(results);
+  std::vector<size_t> roots = {0};
+  if (!ends_in_loss) roots = differentiable_results(trace_);
+  if (roots.empty()) return;
+  for (std::vector<bool>& mask : masks_of(roots.size())) {
+    trace_.backwards.push_back(record_backward(roots, std::move(mask)));
+  }
+  for (RecordedBackward& backward : trace_.backwards) {
+    backward.grads.resize(trace_.targets.size());  // a rule may have met further ones
+  }
+  if (ends_in_loss) trace_.graph.move_input_last(trace_.backwards.front().seeds.front());
+}
+
+RecordedBackward Recorder::record_backward(std::span<const size_t> roots, std::vector<bool> mask) {
+  RecordedBackward backward;
+  backward.mask = std::move(mask);
+  std::vector<ir::ValueId> values;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (!backward.mask[i]) continue;
+    values.push_back(trace_.results[roots[i]]);
+    const ir::ValueType type = trace_.graph.type(values.back());
+    backward.seeds.push_back(trace_.graph.add_input(ir::Role::kSeed, type));
+  }
   std::vector<ir::ValueId> targets;
   for (const GradTarget& target : trace_.targets) targets.push_back(target.value);
-  RecordedBackward backward;
-  backward.num_forward_nodes = trace_.graph.nodes().size();
+  backward.first_node = trace_.graph.nodes().size();
+  const size_t num_leaves = local_leaves_.size();
   Rules rules(*this, false);
   is_differentiating_ = true;
-  backward.grads =
-      autodiff::differentiate(trace_.graph, {{root}}, {{seed}}, targets, &backward.origins, &rules);
+  backward.grads = autodiff::differentiate(trace_.graph, values, backward.seeds, targets,
+                                           &backward.origins, &rules);
   is_differentiating_ = false;
-  trace_.graph.move_input_last(seed);
-  backward.grads.resize(trace_.targets.size());  // a rule may have met further ones
-  trace_.backward = std::move(backward);
+  local_leaves_.resize(num_leaves);  // each backward has its own
+  return backward;
 }
 
 Cell& Recorder::seen(Cell& cell) {
@@ -435,15 +470,28 @@ Trace Recorder::abandon() {
   return std::move(trace_);
 }
 
-Trace Recorder::finish(std::span<const TensorRef> results) {
-  const bool has_results = trace_.backward.has_value();
+void Recorder::note_results(std::span<const TensorRef> results) {
+  if (!trace_.result_tracks.empty()) return;
   for (const TensorRef& result : results) {
-    if (!has_results) trace_.results.push_back(value_of(result));
+    trace_.results.push_back(value_of(result));
     trace_.result_tracks.push_back(result->requires_grad());
   }
+}
+
+Trace Recorder::finish(std::span<const TensorRef> results) {
+  note_results(results);
   collect_writes();
   end();
   return std::move(trace_);
+}
+
+std::vector<size_t> differentiable_results(const Trace& trace) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < trace.results.size(); ++i) {
+    const bool is_floating_result = is_floating(trace.graph.type(trace.results[i]).dtype);
+    if (trace.result_tracks[i] && is_floating_result) places.push_back(i);
+  }
+  return places;
 }
 
 }  // namespace lucid::runtime

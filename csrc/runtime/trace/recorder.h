@@ -44,11 +44,14 @@ struct GradTarget {
   ir::ValueId value{};
 };
 
-/// The backward of the loss, where the trace itself had to record it.
+/// The backward of some results, where the trace itself had to record it: nodes of its graph.
 struct RecordedBackward {
-  ir::Grads grads;  ///< by target
-  std::vector<size_t> origins;
-  size_t num_forward_nodes = 0;
+  std::vector<bool> mask;          ///< by differentiable result: does it bring a gradient?
+  std::vector<ir::ValueId> seeds;  ///< the gradients that come, one for each set flag
+  ir::Grads grads;                 ///< by target
+  std::vector<size_t> origins;     ///< of its nodes
+  size_t first_node = 0;
+  bool operator==(const RecordedBackward&) const = default;
 };
 
 /// Something that a compiled step cannot hold, and that nothing recorded after it depends on.
@@ -70,9 +73,13 @@ struct Trace {
   std::vector<GradTarget> targets;
   /// Ends of segments but the last: numbers of nodes recorded when mark() was called.
   std::vector<size_t> marks;
-  std::optional<RecordedBackward> backward;
+  /// None where no rule of a function has a part; that of all results comes first.
+  std::vector<RecordedBackward> backwards;
   std::vector<Refusal> refusals;  ///< of a recorder that notes them
 };
+
+/// Places of the results that a gradient can be asked of.
+std::vector<size_t> differentiable_results(const Trace& trace);
 
 /// The gradient of one result of a function as a tensor that leads back to the function: what its
 /// rule reads of its own results where second derivatives are asked for.
@@ -116,10 +123,10 @@ class Recorder {
   std::vector<Variable> tie(std::span<const TensorRef> arguments,
                             std::span<const TensorRef> results, GradientRule rule);
 
-  /// Records the backward of the first result, the loss, if rules of functions may have a part in
-  /// it. They may read outside tensors, which become inputs of the graph. Called last before
-  /// finish, with the same results.
-  void differentiate(std::span<const TensorRef> results);
+  /// Records the backward if rules of functions may have a part in it: of the first result, the
+  /// loss, or of all of them and of subsets. Rules may read outside tensors, which become inputs of
+  /// the graph. Called last before finish, with the same results.
+  void differentiate(std::span<const TensorRef> results, bool ends_in_loss);
 
   /// Between the two, the thread runs eagerly and sees tensors as they are outside of the trace.
   void pause() const;
@@ -173,6 +180,8 @@ class Recorder {
                        const std::vector<bool>& wanted, bool create_graph);
   TensorRef symbolic(ir::ValueId id, Device device, bool tracks) const;
   Cell& stand_in(const std::shared_ptr<Cell>& cell, const TensorRef& tensor);
+  RecordedBackward record_backward(std::span<const size_t> roots, std::vector<bool> mask);
+  void note_results(std::span<const TensorRef> results);
   void collect_writes();
   void end();
   Device device_of(std::span<const Operand> operands) const;
@@ -198,7 +207,7 @@ class Recorder {
   std::deque<StandIn> stand_ins_;  // references stay good
   std::unordered_map<const Cell*, StandIn*> stand_in_of_;
   std::unordered_map<const void*, ir::ValueId> captured_;  // by tensor (tracked) or cell
-  std::vector<RuleEntry> rules_;
+  std::deque<RuleEntry> rules_;  // references stay good: a rule may tie further ones
   bool is_differentiating_ = false;
   bool has_ended_ = false;
   bool notes_refusals_ = false;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -38,8 +39,7 @@ class AutoStep(Step):
         memory_limit: int | None,
         candidates: Sequence[int] | None,
     ) -> None:
-        super().__init__(model, loss_fn, dynamic, "auto", fallback, has_aux)
-        self._most_bytes = memory_limit
+        super().__init__(model, loss_fn, dynamic, "auto", fallback, has_aux, memory_limit)
         self._candidates = _checked(candidates)
         self._results: list[dict[str, Any]] = []
         self._chosen: int | None = None
@@ -51,7 +51,11 @@ class AutoStep(Step):
         return self._chosen
 
     def probe_results(self) -> list[dict[str, Any]]:
-        """One row a candidate: ``segments``, ``median_ms``, ``planned_peak_bytes``."""
+        """One row a candidate: ``segments``, ``median_ms``, ``planned_peak_bytes``.
+
+        A count that cannot keep to the memory limit takes infinitely long; its peak is the
+        smallest that was found.
+        """
         if not self._results:
             raise _C.UserError("probe_results: nothing has been probed yet: call the step once")
         return [dict(row) for row in self._results]
@@ -71,24 +75,21 @@ class AutoStep(Step):
         counts = sorted({min(count, most) for count in self._candidates})
         rows, found = [], {}
         for count in counts:
-            traced = trace(self._subject_of(count), structures, leaves)
+            traced = self._trace_within_limit(count, structures, leaves)
+            if isinstance(traced, int):
+                rows.append(_row(count, math.inf, traced))
+                continue
             found[count] = traced
-            rows.append(
-                {
-                    "segments": count,
-                    "median_ms": _median_ms(traced, leaves),
-                    "planned_peak_bytes": traced.entry.memory()["arena_peak"],
-                }
-            )
-        fitting = [row for row in rows if self._fits(row["planned_peak_bytes"])]
-        if not fitting:
+            peak = traced.entry.memory()["arena_peak"]
+            rows.append(_row(count, _median_ms(traced, leaves), peak))
+        if not found:
             smallest = min(row["planned_peak_bytes"] for row in rows)
             raise _C.UserError(
-                f"make_step: memory_limit={self._most_bytes} bytes cannot be met: the smallest "
+                f"make_step: memory_limit={self._memory_limit} bytes cannot be met: the smallest "
                 f"peak of the counts {counts} is {smallest} bytes; raise the limit or try more "
                 "counts with candidates="
             )
-        best = min(fitting, key=lambda row: row["median_ms"])
+        best = min(rows, key=lambda row: row["median_ms"])
         self._results = rows
         self._chosen = int(best["segments"])
         because = ""
@@ -97,8 +98,17 @@ class AutoStep(Step):
         self._history.append(f"segments='auto' chose {self._chosen} of {counts}{because}")
         return found[self._chosen]
 
-    def _fits(self, peak: int) -> bool:
-        return self._most_bytes is None or peak <= self._most_bytes
+    def _trace_within_limit(
+        self, count: int, structures: list[Structure], leaves: list[Tensor]
+    ) -> Traced | int:
+        """One candidate, or the smallest peak found if it cannot keep to the limit."""
+        try:
+            return trace(self._subject_of(count), structures, leaves)
+        except _C.UserError as error:
+            smallest = getattr(error, "smallest_peak", None)
+            if smallest is None:
+                raise
+            return int(smallest)
 
 
 def _checked(candidates: Sequence[int] | None) -> tuple[int, ...]:
@@ -111,6 +121,10 @@ def _checked(candidates: Sequence[int] | None) -> tuple[int, ...]:
             f"make_step: candidates must be positive integers: got {list(candidates)!r}"
         )
     return counts
+
+
+def _row(count: int, median_ms: float, peak: int) -> dict[str, Any]:
+    return {"segments": count, "median_ms": median_ms, "planned_peak_bytes": peak}
 
 
 def _median_ms(traced: Traced, leaves: list[Tensor]) -> float:

@@ -147,10 +147,20 @@ class SizedEntry(Entry):
     ) -> None:
         super().__init__(names, structures, leaves, traced)
         self._sized = sized
+        self._size = size
         self._leaves = [describe_tensor(leaf) for leaf in leaves]
         self._places = [i for i, yes in enumerate(sized.family.sized_arguments) if yes]
         self._entries: OrderedDict[int, _C.StepEntry] = OrderedDict({size: traced.entry})
         self._lock = threading.Lock()
+
+    def save_sizes(self) -> dict[str, Any]:
+        """What a file needs beside the trace."""
+        family = self._sized.family
+        return {
+            "size": self._size,
+            "places": family.save(),
+            "arguments": family.sized_arguments,
+        }
 
     @property
     def num_sizes(self) -> int:

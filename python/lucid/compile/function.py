@@ -119,7 +119,7 @@ class CompiledFunction(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_function(trace, leaves, found, True)
 
-        return Subject(self._what, self._roots(), record, compile_trace)
+        return Subject(self._what, self._roots(), record, compile_trace, is_differentiable=True)
 
     def _make(self, names: list[str], structures: list[Structure], leaves: list[Tensor]) -> Entry:
         size = size_of(leaves) if self.dynamic else None

@@ -50,18 +50,21 @@ class _FusedEntry(Entry):
         self.plan = plan
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
-        if self.difference() is not None:
-            return MISS
-        values = self.plan.scalars()
+        plan = self.plan
+        is_same = self._step._optimizer.param_groups is self._all_groups and self._watch.holds()
+        if not is_same or not plan.stands():
+            if self.difference() is not None:
+                return MISS
+        values = plan.scalars()
         if values is None:
             return MISS
         if self._step._scaler is not None:
             values = (*self._step.scaling(), *values)
-        result = super().try_run(args, values)
+        result = Entry.try_run(self, args, values)
         if result is MISS:
             return MISS
-        if isinstance(result, Tensor):
-            self.plan.commit(())
+        if type(result) is Tensor:
+            plan.commit(())
             return result
         results, aux, skipped, created = result
         if not self._step.report(skipped):
@@ -159,12 +162,15 @@ class FusedStep(Compiled):
 
     # ------------------------------------------------------------ calls
 
-    # __call__ here stands between a caller and the shared one.
-    _stacklevel = Compiled._stacklevel + 1
-
     def __call__(self, *args: Any) -> Any:
         with self._lock:  # two updates at once would lose one of them
-            return super().__call__(*args)
+            entries = self._entries
+            if entries:
+                result = entries[0].try_run(args)
+                if result is not MISS:
+                    self._hits += 1
+                    return result
+            return self._slow(args)
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
         return input_names(len(args))

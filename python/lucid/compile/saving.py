@@ -22,20 +22,21 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.amp import autocast
 from lucid.autograd import set_grad_enabled
+from lucid.compile.dynamic import Sized, SizedEntry
 from lucid.compile.entries import Compiled, Entry
 from lucid.compile.function import CompiledFunction
 from lucid.compile.module import CompiledModule
 from lucid.compile.reach import KEPT_STEPS, Reach, plain_attributes
 from lucid.compile.signature import Signature
 from lucid.compile.step import Step, make_step
-from lucid.compile.tracing import Traced
+from lucid.compile.tracing import Subject, Traced
 from lucid.compile.tree import Structure
 from lucid.nn.modules.module import Module
 
 __all__ = ["load_compiled", "save_compiled"]
 
 _MAGIC = b"lucid-compiled\n"
-_VERSION = 1
+_VERSION = 2
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -43,6 +44,8 @@ def save_compiled(compiled: Step | CompiledModule, path: str | os.PathLike[str])
     """Write the compiled signatures of a step or module to a file.
 
     Those are written that hold for the model as it is now: its mode and attributes are noted.
+    One of ``dynamic=True`` is written for all its sizes. A named tuple is written by the name of
+    its class, which must have been imported where the file is loaded.
 
     Args:
         compiled: what :func:`make_step` or :func:`lucid.compile.compile` of a module returned;
@@ -51,7 +54,8 @@ def save_compiled(compiled: Step | CompiledModule, path: str | os.PathLike[str])
 
     Raises: ArgumentTypeError for something else; UserError before the first call, or for a
         signature that reads tensors which are no parameters or buffers of the model;
-        UnsupportedError for hooks, named tuples and generators of their own.
+        UnsupportedError for hooks, keys of dicts that are no plain values, and generators of
+        their own.
     """
     model, calls = _parts_of(compiled)
     entries = [e for e in calls._entries if e.traced.signature.difference() is None]
@@ -253,6 +257,7 @@ def _save_entry(entry: Entry, model: Module) -> dict[str, Any]:
         "default_dtype": entry.fields["default dtype"].name,
         "autocast": entry.fields["autocast"],
         "trace": trace.save(),
+        "sized": entry.save_sizes() if isinstance(entry, SizedEntry) else None,
         "captures": [_name_of(tensor, names) for tensor in trace.captures],
         "written": [None if t is None else _name_of(t, names) for t in trace.written],
     }
@@ -271,19 +276,48 @@ def _name_of(tensor: Tensor, names: dict[int, str]) -> str:
 
 def _tree_to_json(structure: Structure) -> dict[str, Any]:
     kind = structure.kind
-    if kind == "namedtuple":
-        raise _C.UnsupportedError(
-            "save_compiled: a named tuple cannot be put together again from a file; use a dict"
-        )
     result: dict[str, Any] = {"kind": kind}
+    if kind == "namedtuple":
+        result["class"] = _class_to_json(structure.value)
     if kind == "static":
         type_, text, _ = structure.value
         result["value"] = [type_.__name__, text]
     elif kind in ("dict", "keywords"):
-        result["keys"] = [[type(k).__name__, repr(k)] for k in structure.value]
+        result["keys"] = [_key_to_json(k) for k in structure.value]
     if structure.children:
         result["children"] = [_tree_to_json(child) for child in structure.children]
     return result
+
+
+def _key_to_json(key: Any) -> list[str]:
+    if type(key) not in _PLAIN:
+        raise _C.UnsupportedError(
+            f"save_compiled: a dict has a key of type {type(key).__name__}, which a file cannot "
+            "hold; use strings or numbers"
+        )
+    return [type(key).__name__, repr(key)]
+
+
+def _class_to_json(kind: type[Any]) -> list[Any]:
+    """Where the class of a named tuple stands, and its fields."""
+    fields = getattr(kind, "_fields", ())
+    described = [kind.__module__, kind.__qualname__, list(fields)]
+    if _find_class(described) is not kind:
+        raise _C.UnsupportedError(
+            f"save_compiled: the class of a named tuple cannot be found as {kind.__module__}."
+            f"{kind.__qualname__}; define it in a module, or use a dict"
+        )
+    return described
+
+
+def _find_class(described: list[Any]) -> Any:
+    """The class of a named tuple among what has been imported; None if it is not there."""
+    module, name, fields = described
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    is_named_tuple = isinstance(found, type) and issubclass(found, tuple)
+    return found if is_named_tuple and getattr(found, "_fields", None) == tuple(fields) else None
 
 
 # ---------------------------------------------------------------- what is read
@@ -308,6 +342,15 @@ def _tree_from_json(data: dict[str, Any]) -> Structure:
         return Structure(kind, tuple(_literal(k) for k in data["keys"]), children)
     if kind == "tuple":
         return Structure(kind, tuple, children)
+    if kind == "namedtuple":
+        module, name, fields = data["class"]
+        found = _find_class(data["class"])
+        if found is None or len(children) != len(fields):
+            raise _C.UserError(
+                f"load_compiled: the file holds a named tuple {module}.{name} of "
+                f"({', '.join(fields)}), which is not there; import its module first"
+            )
+        return Structure(kind, found, children)
     return Structure(kind, None, children)
 
 
@@ -438,7 +481,24 @@ def _load_entry(
         if kind == "step":
             entry = _C.compile_step(trace, leaves, captures, memory_limit)
         else:
-            entry = _C.compile_function(trace, leaves, captures, True)
+            entry = _compile_function(trace, leaves, captures)
         traced = Traced(entry, signature, saved["num_targets"], output, kept, leaves)
         structures = [_tree_from_json(s) for s in saved["structures"]]
-        return Entry(saved["names"], structures, leaves, traced)
+        sized = saved["sized"]
+        if sized is None:
+            return Entry(saved["names"], structures, leaves, traced)
+        places, size = sized["places"], sized["size"]
+        family = _C.SizedTrace.restore(kept, size, places, sized["arguments"])
+        subject = Subject("compile", roots, _record_nothing, _compile_function)
+        members = Sized(family, kept, subject)
+        return SizedEntry(saved["names"], structures, leaves, traced, members, size)
+
+
+def _compile_function(
+    trace: _C.Trace, leaves: list[Tensor], captures: list[Tensor]
+) -> _C.StepEntry:
+    return _C.compile_function(trace, leaves, captures, True)
+
+
+def _record_nothing(recorder: _C.Recorder, arguments: list[Any]) -> Any:
+    raise _C.InternalError("load_compiled: other sizes of a loaded signature are not traced")

@@ -101,7 +101,14 @@ class Step(Compiled):
         ) -> _C.StepEntry:
             return _C.compile_step(made, leaves, found, self._bounded_limit())
 
-        return Subject(self._what, self._roots(), record, compile_trace, ends_in_loss=True)
+        return Subject(
+            self._what,
+            self._roots(),
+            record,
+            compile_trace,
+            ends_in_loss=True,
+            is_differentiable=True,
+        )
 
     def _roots(self) -> tuple[Any, ...]:
         return (self._model, self._loss_fn)
@@ -188,20 +195,14 @@ def describe_recomputation(entry: _C.StepEntry, memory_limit: int | None) -> str
     )
 
 
-def _check_limit(memory_limit: int | None, segments: int | str) -> None:
-    """Refuse what is no number of bytes, and a limit that does not go with the segments."""
+def _check_limit(memory_limit: int | None) -> None:
+    """Refuse what is no number of bytes."""
     if memory_limit is None:
         return
     is_count = isinstance(memory_limit, int) and not isinstance(memory_limit, bool)
     if not is_count or memory_limit < 1:
         raise _C.UserError(
             f"make_step: memory_limit must be a positive number of bytes: got {memory_limit!r}"
-        )
-    if segments not in (1, "auto"):
-        raise _C.UnsupportedError(
-            f"make_step: memory_limit does not go with a number of segments: got "
-            f"segments={segments}; leave segments out, and what to recompute is chosen on the "
-            "whole graph, or take segments='auto'"
         )
 
 
@@ -257,8 +258,9 @@ def make_step(
         memory_limit: bytes that ``memory()["arena_peak"]`` may reach. The core chooses on the
             whole graph which values to keep and which to compute again in the backward, the
             cheapest first; the gradients stay the same bit for bit. On metal, where that is an
-            estimate, the step becomes several executables then. With ``segments="auto"`` only
-            counts that keep to it are taken. If it cannot be met the first call raises UserError
+            estimate, the step becomes several executables then. With segments it is chosen
+            within each, for what the values kept between them leave; ``segments="auto"`` takes
+            the fastest count that keeps to it. If it cannot be met the first call raises UserError
             with the smallest peak found, whatever ``fallback`` says.
         candidates: the counts that ``segments="auto"`` tries.
 
@@ -280,7 +282,7 @@ def make_step(
         )
     _check_segments(model, segments)
     chosen = checked_fallback("make_step", fallback)
-    _check_limit(memory_limit, segments)
+    _check_limit(memory_limit)
     if segments == "auto":
         from lucid.compile.auto import AutoStep
 

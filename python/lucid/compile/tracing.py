@@ -45,6 +45,8 @@ class Subject:
     compile: Callable[[_C.Trace, list[Tensor], list[Tensor]], _C.StepEntry]
     #: The first result is a loss, whose backward belongs to the compiled step.
     ends_in_loss: bool = False
+    #: Gradients may be asked of the results.
+    is_differentiable: bool = False
     #: Places of tensors that the roots do not lead to, asked for after the trace.
     places: Callable[[], list[Place]] = list
     #: Size that the first axis of the tensors named by ``sized`` is traced with, None for theirs.
@@ -197,9 +199,9 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
             arguments = _stand_ins(recorder, subject, structures, leaves)
             results, output = subject.record(recorder, arguments)
         before.write_buffers()
-        if subject.ends_in_loss:
+        if subject.is_differentiable:
             with _observing(called, made):
-                recorder.differentiate(results)
+                recorder.differentiate(results, subject.ends_in_loss)
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:

@@ -19,6 +19,7 @@ from lucid.optim.optimizer import (
     check_common,
     decayed_gradient,
     ensure,
+    follows_from_group,
     moved_towards,
     refuse_differentiable,
     require,
@@ -36,8 +37,8 @@ def _moments(
     return mean, square
 
 
-def _shared_scalars(group: Group, step: int) -> dict[str, float]:
-    """Numbers that every member of the family takes, and the bias corrections."""
+def _constants(group: Group) -> dict[str, float]:
+    """Numbers that every member of the family takes and that no count of steps changes."""
     beta1, beta2 = group["betas"]
     return {
         "eps": group["eps"],
@@ -46,9 +47,14 @@ def _shared_scalars(group: Group, step: int) -> dict[str, float]:
         "beta2": beta2,
         "weight_decay": group["weight_decay"],
         "keep": 1.0 - group["lr"] * group["weight_decay"],
-        "correction1": 1.0 - beta1**step,
-        "correction2": 1.0 - beta2**step,
     }
+
+
+def _shared_scalars(group: Group, step: int) -> dict[str, float]:
+    """The constants and the bias corrections."""
+    beta1, beta2 = group["betas"]
+    corrections = {"correction1": 1.0 - beta1**step, "correction2": 1.0 - beta2**step}
+    return {**_constants(group), **corrections}
 
 
 def _shared_options(group: Group) -> dict[str, Hashable]:
@@ -73,7 +79,8 @@ class Adam(Optimizer):
         amsgrad: divide by the largest v so far.
         maximize: ascend instead.
         decoupled_weight_decay: shrink p by lr * weight_decay instead (as AdamW).
-        foreach, capturable, fused: without effect, kept for PyTorch's arguments.
+        foreach: see :meth:`Optimizer.step`.
+        capturable, fused: without effect, kept for PyTorch's arguments.
 
     Raises: UserError for a number out of range.
     Source: Kingma, Ba 2014, arXiv:1412.6980, algorithm 1; Reddi, Kale, Kumar 2018 (amsgrad).
@@ -117,12 +124,16 @@ class Adam(Optimizer):
         names = ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
         return ensure(state, param, *names)
 
+    @follows_from_group
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
-        step = advance(counters)
-        scalars = _shared_scalars(group, step)
-        scalars["step_size"] = group["lr"] / scalars["correction1"]
-        scalars["root_correction2"] = math.sqrt(scalars["correction2"])
-        return Numbers(scalars, _shared_options(group))
+        lr, (beta1, beta2) = group["lr"], group["betas"]
+
+        def by_step(step: int) -> tuple[float, ...]:
+            return lr / (1.0 - beta1**step), math.sqrt(1.0 - beta2**step)
+
+        scalars = _constants(group)
+        scalars["step_size"], scalars["root_correction2"] = by_step(advance(counters))
+        return Numbers(scalars, _shared_options(group), by_step)
 
     @staticmethod
     def update(

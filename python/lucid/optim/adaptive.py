@@ -18,6 +18,7 @@ from lucid.optim.optimizer import (
     check_common,
     decayed_gradient,
     ensure,
+    follows_from_group,
     moved_towards,
     refuse_differentiable,
     require,
@@ -35,7 +36,8 @@ class RMSprop(Optimizer):
         momentum: of the scaled gradient.
         centered: subtract the square of the gradient's running mean from s.
         maximize: ascend instead.
-        capturable, foreach: without effect, kept for PyTorch's arguments.
+        foreach: see :meth:`Optimizer.step`.
+        capturable: without effect, kept for PyTorch's arguments.
 
     Raises: UserError for a number out of range.
     Source: Tieleman, Hinton 2012, lecture 6.5; Graves 2013, arXiv:1308.0850, equation 38.
@@ -81,6 +83,7 @@ class RMSprop(Optimizer):
             names.append("grad_avg")
         return ensure(state, param, *names)
 
+    @follows_from_group
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         advance(counters)
         scalars = {
@@ -127,7 +130,8 @@ class Adagrad(Optimizer):
         weight_decay: L2 penalty.
         initial_accumulator_value: the first s. eps: added to the root.
         maximize: ascend instead.
-        foreach, fused: without effect, kept for PyTorch's arguments.
+        foreach: see :meth:`Optimizer.step`.
+        fused: without effect, kept for PyTorch's arguments.
 
     Raises: UserError for a number out of range.
     Source: Duchi, Hazan, Singer 2011, JMLR 12, figure 1.
@@ -209,7 +213,8 @@ class Adadelta(Optimizer):
         rho: share that the means keep each step, 0 to 1.
         eps: added under both roots. weight_decay: L2 penalty.
         maximize: ascend instead.
-        foreach, capturable: without effect, kept for PyTorch's arguments.
+        foreach: see :meth:`Optimizer.step`.
+        capturable: without effect, kept for PyTorch's arguments.
 
     Raises: UserError for a number out of range.
     Source: Zeiler 2012, arXiv:1212.5701, algorithm 1.
@@ -246,6 +251,7 @@ class Adadelta(Optimizer):
     def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         return ensure(state, param, "square_avg", "acc_delta")
 
+    @follows_from_group
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         advance(counters)
         scalars = {
@@ -285,6 +291,7 @@ class Lion(Optimizer):
         betas: see above, in [0, 1).
         weight_decay: shrinks p by lr * weight_decay first.
         maximize: ascend instead.
+        foreach: see :meth:`Optimizer.step`.
 
     Raises: UserError for a number out of range.
     Source: Chen and others 2023, arXiv:2302.06675, algorithm 2.
@@ -298,15 +305,23 @@ class Lion(Optimizer):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
     ) -> None:
         check_common(lr, 0.0, weight_decay)
         check_betas(betas)
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+        }
         super().__init__(params, defaults)
 
     def _tensors(self, param: Tensor, group: Group, state: dict[str, Any]) -> dict[str, Tensor]:
         return ensure(state, param, "exp_avg")
 
+    @follows_from_group
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         beta1, beta2 = group["betas"]
         scalars = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lucid import _C
 from lucid import functions as fn
@@ -30,6 +30,18 @@ class Numbers(NamedTuple):
     scalars: dict[str, float]
     #: Choices that select another arithmetic (flags, terms left out); rarely change.
     options: Mapping[str, Hashable]
+    #: For :func:`follows_from_group`: the last of ``scalars`` for a count of steps.
+    by_step: Callable[[int], tuple[float, ...]] = lambda step: ()
+
+
+Method = TypeVar("Method", bound=Callable[..., Numbers])
+
+
+def follows_from_group(numbers: Method) -> Method:
+    """Mark a ``_numbers`` whose result follows from the values of the group, but for the numbers
+    that ``by_step`` tells: a step whose group has not changed asks only for those."""
+    numbers.follows_from_group = True  # type: ignore[attr-defined]
+    return numbers
 
 
 #: New parameter and new state tensors.
@@ -154,6 +166,8 @@ class Optimizer:
         Returns: what the closure returned, else None.
         Raises: TraceError inside a compiled step or function.
         """
+        if closure is None and self._updates.run_again():
+            return None
         if _C.is_tracing():
             raise _C.TraceError(
                 "optimizer: step was called inside a trace, whose later runs would not advance "
@@ -181,7 +195,7 @@ class Optimizer:
         numbers = self._numbers(group, state)
         gradient = param.grad
         assert gradient is not None
-        value, tensors = self.update(param, gradient, tensors, *numbers)
+        value, tensors = self.update(param, gradient, tensors, numbers.scalars, numbers.options)
         param.assign_(value)
         for name, tensor in tensors.items():
             known = state.get(name)

@@ -14,6 +14,7 @@ from lucid.optim.optimizer import (
     ParamsLike,
     Updated,
     decayed_gradient,
+    follows_from_group,
     refuse_differentiable,
     require,
 )
@@ -29,7 +30,8 @@ class SGD(Optimizer):
         dampening: see above. weight_decay: L2 penalty, adds weight_decay * p to g.
         nesterov: use g + momentum * v in place of v.
         maximize: ascend instead.
-        foreach, fused: without effect, kept for PyTorch's argument order.
+        foreach: see :meth:`Optimizer.step`.
+        fused: without effect, kept for PyTorch's argument order.
 
     Raises: UserError for a number out of range.
     Source: Sutskever and others 2013, ICML, section 2.
@@ -72,6 +74,7 @@ class SGD(Optimizer):
         known = state.get("momentum_buffer")
         return {} if known is None else {"momentum_buffer": known}
 
+    @follows_from_group
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         scalars = {
             "lr": group["lr"],

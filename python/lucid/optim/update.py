@@ -29,17 +29,40 @@ Pair = tuple[Tensor, "Group"]
 _NOTHING: dict[str, Any] = {}
 
 
+def _is_constant(value: object) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return value is None or type(value) in (bool, int, float, str)
+
+
 def _counters_of(state: dict[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in _COUNTERS if name in state}
+
+
+def watch_groups(optimizer: Optimizer) -> _C.Watch | None:
+    """Holds while the groups have the parameters that they have now and are updated together;
+    None if some are not."""
+    groups = optimizer.param_groups
+    if any(group.get("foreach", False) is False for group in groups):
+        return None
+    items = [(group, name, group[name]) for group in groups for name in ("params", "foreach")]
+    return _C.Watch(items, [groups, *(group["params"] for group in groups)])
 
 
 class _Class:
     """Parameters of one group and dtype that take the same numbers."""
 
-    def __init__(self, group: Group, counters: dict[str, Any], numbers: Numbers) -> None:
+    def __init__(
+        self, group: Group, counters: dict[str, Any], numbers: Numbers, follows_from_group: bool
+    ) -> None:
         self.group = group
         self.options = dict(numbers.options)
         self.names = list(numbers.scalars)
+        self._follows_from_group = follows_from_group
+        # While the values of the group are those of the last step: the numbers that stay.
+        self._group_watch: _C.Watch | None = None
+        self._constants: tuple[float, ...] = ()
+        self._by_step = numbers.by_step
         self.params: list[Tensor] = []
         self.before = counters
         self.after: dict[str, Any] = {}
@@ -79,16 +102,38 @@ class _Class:
         if watches:
             self._watch = _C.Watch(items)
 
-    def scalars(self, optimizer: Optimizer) -> list[float] | None:
+    def scalars(self, optimizer: Optimizer) -> tuple[float, ...] | None:
         """The numbers of the next step; None if the arithmetic would be another."""
         if self._watch is not None:
+            if self._group_watch is not None and self._group_watch.holds():
+                return self._next_scalars()
             self.after = dict(self._counts)
         elif not self._take_counts(optimizer.state):
             return None
         numbers = optimizer._numbers(self.group, self.after)
         if numbers.options != self.options or list(numbers.scalars) != self.names:
             return None
-        return list(numbers.scalars.values())
+        values = tuple(numbers.scalars.values())
+        if self._follows_from_group:
+            self._watch_group(numbers, values)
+        return values
+
+    def _next_scalars(self) -> tuple[float, ...]:
+        """The numbers of the next step of a group that has not changed."""
+        if not self._counts:
+            return self._constants
+        step = self._counts["step"] + 1
+        self.after = {"step": step}
+        return self._constants + self._by_step(step)
+
+    def _watch_group(self, numbers: Numbers, values: tuple[float, ...]) -> None:
+        """See who changes a value of the group; one that is no constant may change unseen."""
+        options = {k: v for k, v in self.group.items() if k not in ("params", "param_names")}
+        if set(self.after) <= {"step"} and all(map(_is_constant, options.values())):
+            changing = len(numbers.by_step(1))
+            self._constants = values[: len(values) - changing]
+            self._by_step = numbers.by_step
+            self._group_watch = _C.Watch([(self.group, k, v) for k, v in options.items()])
 
     def _take_counts(self, state_of: dict[Tensor, dict[str, Any]]) -> bool:
         """Start from the counts of all parameters; False if they differ."""
@@ -134,7 +179,9 @@ class Plan:
             if same_numbers and known.params[0].dtype == param.dtype:
                 break
         else:
-            known = _Class(group, counters, self._optimizer._numbers(group, dict(counters)))
+            method = self._optimizer._numbers
+            follows = getattr(method, "follows_from_group", False)
+            known = _Class(group, counters, method(group, dict(counters)), follows)
             self._classes.append(known)
         known.params.append(param)
         return known
@@ -195,7 +242,11 @@ class Plan:
         makes tensors stands until its first run."""
         if self._optimizer.state is not self._state:
             return False
-        if all([known.holds() for known in self._classes]):
+        all_hold = True
+        for known in self._classes:  # each is asked: it forgets what no longer holds
+            if not known.holds():
+                all_hold = False
+        if all_hold:
             return True
         for param, expected in zip(self.params, self._expected, strict=True):
             state = self._state.get(param, _NOTHING)
@@ -206,13 +257,13 @@ class Plan:
 
     def scalars(self) -> tuple[float, ...] | None:
         """The numbers of the next step, in order; None if another plan is needed."""
-        result: list[float] = []
+        result: tuple[float, ...] = ()
         for known in self._classes:
             found = known.scalars(self._optimizer)
             if found is None:
                 return None
             result += found
-        return tuple(result)
+        return result
 
     def places(self) -> list[tuple[dict[str, Tensor], str]]:
         """Where the state tensors that it reads stand."""
@@ -220,8 +271,10 @@ class Plan:
 
     def commit(self, created: Sequence[Tensor]) -> None:
         """Note a run that has succeeded: new state tensors, and counts advanced."""
-        if any(known.is_unwatched for known in self._classes):
-            self._put_tensors(created)
+        for known in self._classes:
+            if known.is_unwatched:
+                self._put_tensors(created)
+                break
         for known in self._classes:
             known.commit(self._state, watches=not self._made)
 
@@ -247,8 +300,15 @@ def _kept(skip: Tensor, old: Tensor, new: Tensor) -> Tensor:
 class _Compiled:
     """A plan and its executable."""
 
-    def __init__(self, plan: Plan, gradients: list[Tensor]) -> None:
+    def __init__(self, optimizer: Optimizer, plan: Plan, gradients: list[Tensor]) -> None:
         self.plan = plan
+        self._groups = optimizer.param_groups
+        self._watch = watch_groups(optimizer)
+        self._params = tuple(plan.params)
+        known = {id(param) for param in plan.params}
+        self._others = tuple(
+            param for group in self._groups for param in group["params"] if id(param) not in known
+        )
         recorder = _C.Recorder("optimizer")
         try:
             arguments = [recorder.argument(gradient) for gradient in gradients]
@@ -258,6 +318,22 @@ class _Compiled:
             recorder.cancel()
         self._captures = trace.captures
         self.entry = _C.compile_function(trace, gradients, self._captures, False)
+
+    def try_again(self, optimizer: Optimizer) -> bool:
+        """Run once more if groups, state and gradients are of the kind that they were."""
+        if self._watch is None or optimizer.param_groups is not self._groups:
+            return False
+        plan = self.plan
+        if not self._watch.holds() or not plan.stands():
+            return False
+        scalars = plan.scalars()
+        if scalars is None:
+            return False
+        created = self.entry.try_update(self._params, self._others, scalars)
+        if created is None:
+            return False
+        plan.commit((created,) if isinstance(created, Tensor) else created)
+        return True
 
     def try_run(self, gradients: list[Tensor], scalars: tuple[float, ...]) -> Any:
         """The new state tensors; None for gradients of other types."""
@@ -275,6 +351,10 @@ class Updates:
         self._optimizer = optimizer
         self._known: list[_Compiled] = []
 
+    def run_again(self) -> bool:
+        """Do as the last update did, if all is as it was then."""
+        return bool(self._known) and self._known[0].try_again(self._optimizer)
+
     def run(self, pairs: list[Pair]) -> None:
         """Update these parameters by their gradients."""
         if not pairs:
@@ -289,7 +369,7 @@ class Updates:
         self._known = [known for known in self._known if known.plan.stands()]
         for part in _by_device(pairs):
             gradients = [param.grad for param, _ in part]  # type: ignore[misc]
-            made = _Compiled(Plan(self._optimizer, part), gradients)
+            made = _Compiled(self._optimizer, Plan(self._optimizer, part), gradients)
             if not self._run(made, gradients):
                 raise _C.InternalError("optimizer: a fresh executable refused its own update")
             if len(part) == len(pairs) and made.plan.stands():

@@ -151,7 +151,6 @@ CONVOLUTIONS = [
     *convolutions(
         [2, 16, 8, 8],
         [32, 16, 3, 3],
-        adjoints=False,
         padding_low=[1, 1],
         padding_high=[1, 1],
         more=LARGE,

@@ -16,6 +16,12 @@ MODEL = nn.Linear(2, 2)
 STACK = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
 
 
+def foreign_sizes() -> None:
+    compiled = lucid.compile(lambda x: x + 1, fallback="error")
+    compiled(f32(3))
+    lucid._C.SizedTrace.restore(compiled._entries[0].traced.trace, 3, [], [])
+
+
 def total(y: lucid.Tensor, *extra: Any) -> lucid.Tensor:
     """The sum of the model's output."""
     return y.sum()
@@ -329,12 +335,10 @@ OPTIONS = [
         "make_step: memory_limit must be a positive number of bytes: got 0",
     ),
     ErrorCase(
-        "make_step: memory_limit with segments",
-        lambda: make_step(STACK, total, segments=2, memory_limit=100),
-        lucid.UnsupportedError,
-        "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
-        "segments out, and what to recompute is chosen on the whole graph, or take "
-        "segments='auto'",
+        "load_compiled: sizes of another graph",
+        foreign_sizes,
+        lucid.UserError,
+        "load_compiled: the file's sizes do not fit its graph; save it again",
     ),
     ErrorCase(
         "make_step: segments",

@@ -111,6 +111,63 @@ class Converting(Drawing):
         return x * lucid.from_numpy(np.ones(2, np.float32))
 
 
+class Hoarding(autograd.Function):
+    """Keeps what one backward computed for the next."""
+
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> Any:
+        ctx.kept = None
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, first: Any, second: Any) -> Any:
+        given = second if first is None else first
+        ctx.kept = given * 2 if ctx.kept is None else ctx.kept
+        return given + ctx.kept
+
+
+class Counting(Drawing):
+    """Changes an outside tensor, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        GAIN.add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+        GAIN.add_(1)
+        return grad
+
+
+class Once(Drawing):
+    """Its gradient has no gradient."""
+
+    @staticmethod
+    @autograd.once_differentiable
+    def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+        return grad * 2
+
+
+def compiled(function: Callable[[Any], Any]) -> Any:
+    return lucid.compile(function, fallback="error")(leaf(2))
+
+
+def part_of_five() -> None:
+    def five(x: lucid.Tensor) -> Any:
+        y = Once.apply(x)
+        return y, y * 2, y * 3, y * 4, y * 5
+
+    results = compiled(five)
+    (results[0] + results[1]).sum().backward()
+
+
+def twice_through_once() -> None:
+    x = leaf(2)
+    (grad,) = autograd.grad(Once.apply(x).square().sum(), x, create_graph=True)
+    grad.sum().backward()
+
+
 class AsItIs(Drawing):
     """Its own result is the gradient."""
 
@@ -402,6 +459,43 @@ FUNCTIONS = [
         (
             "make_step: the backward of an autograd.Function changed a tensor that outlives the "
             "step; change it in the forward, or outside of the step"
+        ),
+    ),
+    ErrorCase(
+        "compiled Function: backward reads another",
+        lambda: compiled(Hoarding.apply),
+        lucid.TraceError,
+        (
+            "compile: the backward of an autograd.Function reads what another backward computed; "
+            "compute it in the forward and save it"
+        ),
+    ),
+    ErrorCase(
+        "compiled Function: writing backward",
+        lambda: compiled(Counting.apply),
+        lucid.TraceError,
+        (
+            "compile: the backward of an autograd.Function changed a tensor that outlives the "
+            "step; change it in the forward, or outside of the step"
+        ),
+    ),
+    ErrorCase(
+        "compiled Function: part of the results",
+        part_of_five,
+        lucid.UnsupportedError,
+        (
+            "backward: gradients of a part of the results of a compiled function would go through "
+            "an autograd.Function: of more than 4 results it is recorded for all together and for "
+            "each alone; give all a gradient, or return fewer"
+        ),
+    ),
+    ErrorCase(
+        "once_differentiable",
+        twice_through_once,
+        lucid.AutogradError,
+        (
+            "backward: a gradient goes twice through a function whose backward is "
+            "once_differentiable; leave the decorator out, or ask for no second derivatives"
         ),
     ),
     ErrorCase(

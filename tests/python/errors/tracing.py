@@ -356,16 +356,6 @@ CASES = [
         "make_step: memory_limit must be a positive number of bytes: got -5",
     ),
     ErrorCase(
-        "memory limit: with segments",
-        lambda: make_step(nn.Sequential(HIDDEN), lambda y: y.sum(), segments=2, memory_limit=99),
-        lucid.UnsupportedError,
-        (
-            "make_step: memory_limit does not go with a number of segments: got segments=2; leave "
-            "segments out, and what to recompute is chosen on the whole graph, or take "
-            "segments='auto'"
-        ),
-    ),
-    ErrorCase(
         "candidates without auto",
         lambda: make_step(HIDDEN, lambda y: y.sum(), candidates=[1]),
         lucid.UnsupportedError,

@@ -7,6 +7,11 @@
 
 namespace lucid::cpu {
 
+/// Depth of a packed panel of b, of float32.
+constexpr int64_t kProductDepthBlock = 256;
+/// Columns that one panel may be wide at most.
+constexpr int64_t kMaxPanelColumns = 32;
+
 /// c = a b, with a (m, k) and b (k, n) anywhere in memory. Every element is one chain of fused
 /// multiply-adds over k in ascending order, started at 0 (or at c's old value), then plus bias.
 /// So m, n, strides and alignment never change an element's bits.
@@ -27,6 +32,9 @@ struct BlockProduct {
   int64_t bias_row = 0;     ///< elements between the biases of two rows
   int64_t bias_column = 1;  ///< elements between the biases of two columns: 0 or 1
   bool accumulate = false;  ///< continue the chains that c holds
+  /// Room for kProductDepthBlock rows of float32 (half of them of float64) of n columns, rounded up
+  /// to panels. Without it b is packed again for each block of rows.
+  T* workspace = nullptr;
 };
 
 /// The code of one instruction set.

@@ -11,8 +11,7 @@
 namespace lucid::cpu {
 namespace {
 
-// The library wins by 5 to 10 % on large products, once they have rows enough to share. It costs
-// 0.3 ms to prepare, and a slice of few rows makes it pack b again and again.
+// Below, preparing a product of a library costs more than it can gain.
 constexpr double kLibraryFlops = 32e6;
 constexpr int64_t kLibraryRows = 128;
 constexpr int64_t kLibraryColumns = 32;

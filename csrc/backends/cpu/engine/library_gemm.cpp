@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "backends/cpu/engine/batch_offsets.h"
-#include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/self_check.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
@@ -24,6 +23,15 @@ constexpr int64_t kGoodRows = 128;  // b is packed for each slice: 3 % of the wo
 constexpr int64_t kMinRows = 64;
 constexpr int64_t kRowUnit = 16;
 constexpr int64_t kSlicesPerThread = 4;
+constexpr int64_t kLongSums = 2;  // depth over columns
+constexpr int64_t kLargeB = int64_t{1} << 20;
+
+/// The library gains 5 to 10 % where few columns take long sums or where a large b lies transposed;
+/// elsewhere our own engine is as fast and ready at once. A transposed a it would have to copy.
+bool gains(const GemmSpec& spec) {
+  if (spec.transpose_a) return false;
+  return spec.k >= kLongSums * spec.n || (spec.transpose_b && spec.n * spec.k >= kLargeB);
+}
 
 /// Rows of a slice. The library gives a row the same bits in any slice.
 int64_t choose_rows(int64_t m, int64_t batch) {
@@ -35,8 +43,7 @@ int64_t choose_rows(int64_t m, int64_t batch) {
   return std::min(m, divide_up(rows, kRowUnit) * kRowUnit);
 }
 
-/// Slices of rows, each by a primitive of one thread. A transposed a is turned slice by slice into
-/// scratch: the library sums a transposed a in other chunks, and slices of it would not be dense.
+/// Slices of the rows of a dense a, each by a primitive of one thread.
 class OneDnnGemm final : public Gemm {
  public:
   explicit OneDnnGemm(const GemmSpec& spec)
@@ -46,14 +53,14 @@ class OneDnnGemm final : public Gemm {
         slices_(divide_up(spec.m, rows_)),
         whole_(rows_, spec.n, spec.k, spec.transpose_b, spec.bias),
         last_(spec.m - (slices_ - 1) * rows_, spec.n, spec.k, spec.transpose_b, spec.bias) {
-    if (spec.transpose_a) {
-      turned_bytes_ = aligned(static_cast<size_t>(rows_ * spec.k) * sizeof(float));
-    }
-    slot_bytes_ = turned_bytes_ + aligned(std::max(whole_.scratch_bytes(), last_.scratch_bytes()));
+    slot_bytes_ = aligned(std::max(whole_.scratch_bytes(), last_.scratch_bytes()));
     num_slots_ = static_cast<int>(
         std::min<int64_t>(num_threads(), std::max<int64_t>(slices_ * offsets_.count(), 1)));
   }
 
+  bool keeps_bits_of_rows() const {
+    return whole_.keeps_bits_of_rows() && last_.keeps_bits_of_rows();
+  }
   size_t scratch_bytes() const override { return slot_bytes_ * static_cast<size_t>(num_slots_); }
 
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch) const override {
@@ -73,20 +80,12 @@ class OneDnnGemm final : public Gemm {
     const int64_t item = task / slices_;
     const int64_t slice = task % slices_;
     const int64_t row = slice * rows_;
-    const int64_t rows = std::min(rows_, spec_.m - row);
-    a += offsets_.a(item) * spec_.m * spec_.k;
+    a += (offsets_.a(item) * spec_.m + row) * spec_.k;
     b += offsets_.b(item) * spec_.k * spec_.n;
     c += (item * spec_.m + row) * spec_.n;
-    if (spec_.transpose_a) {
-      auto* const turned = reinterpret_cast<float*>(scratch);
-      block_product_kernels().transpose(a + row, spec_.m, spec_.k, rows, turned, spec_.k);
-      a = turned;
-    } else {
-      a += row * spec_.k;
-    }
     const onednn::OneThread guard;
     const onednn::Product& product = slice + 1 == slices_ ? last_ : whole_;
-    product.run(a, b, bias, c, scratch + turned_bytes_);
+    product.run(a, b, bias, c, scratch);
   }
 
   GemmSpec spec_;
@@ -95,7 +94,6 @@ class OneDnnGemm final : public Gemm {
   int64_t slices_;
   onednn::Product whole_;
   onednn::Product last_;
-  size_t turned_bytes_ = 0;
   size_t slot_bytes_ = 0;
   int num_slots_ = 1;
 };
@@ -103,8 +101,10 @@ class OneDnnGemm final : public Gemm {
 }  // namespace
 
 std::unique_ptr<Gemm> make_library_gemm(const GemmSpec& spec) {
-  if (!library_products_are_sound()) return nullptr;
-  return std::make_unique<OneDnnGemm>(spec);
+  if (!gains(spec) || !library_products_are_sound()) return nullptr;
+  auto gemm = std::make_unique<OneDnnGemm>(spec);
+  if (!gemm->keeps_bits_of_rows()) return nullptr;
+  return gemm;
 }
 
 std::string library_name() {

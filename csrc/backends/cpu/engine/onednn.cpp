@@ -91,6 +91,10 @@ Product::Product(int64_t m, int64_t n, int64_t k, bool transpose_b, bool bias) {
 
 size_t Product::scratch_bytes() const { return desc_.scratchpad_desc().get_size(); }
 
+bool Product::keeps_bits_of_rows() const {
+  return std::string_view(desc_.impl_info_str()).starts_with("brg");
+}
+
 void Product::run(const float* a, const float* b, const float* bias, float* c,
                   void* scratch) const {
   std::unordered_map<int, memory> args = {

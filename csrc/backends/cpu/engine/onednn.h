@@ -40,6 +40,9 @@ class Product {
   Product(int64_t m, int64_t n, int64_t k, bool transpose_b, bool bias);
 
   size_t scratch_bytes() const;
+  /// True if an element's bits do not depend on how many rows are computed at once. It holds for
+  /// the blocked kernels; the general one ("gemm:jit", all that AVX2 has) blocks by the size of a.
+  bool keeps_bits_of_rows() const;
   /// Call under a OneThread. `scratch` is 64-byte aligned.
   void run(const float* a, const float* b, const float* bias, float* c, void* scratch) const;
 

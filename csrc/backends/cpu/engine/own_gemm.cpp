@@ -6,6 +6,7 @@
 #include "backends/cpu/engine/batch_offsets.h"
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
+#include "backends/cpu/engine/slots.h"
 #include "backends/cpu/threads/team.h"
 
 namespace lucid::cpu {
@@ -19,6 +20,8 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kColumnUnit = 64;  // two panels of the widest micro-kernel
 constexpr int64_t kRowUnit = 12;     // rows of the highest micro-kernel
 constexpr int64_t kMinRows = 48;
+constexpr int64_t kMaxColumns = 512;  // of a task: its packed part of b, 512 KB, stays in the cache
+constexpr int64_t kSharedPanelRows = 256;  // of c: fewer are one block, which packs b once anyway
 
 /// How one product is cut into tasks. Any cut gives the same bits.
 struct Cut {
@@ -28,22 +31,41 @@ struct Cut {
   int64_t column_parts;
 };
 
+Cut cut_into(int64_t m, int64_t n, int64_t row_parts, int64_t column_parts) {
+  Cut cut{};
+  cut.columns = std::min(n, round_up(divide_up(n, column_parts), kColumnUnit));
+  cut.rows = std::min(m, round_up(divide_up(m, row_parts), kRowUnit));
+  cut.column_parts = divide_up(n, cut.columns);
+  cut.row_parts = divide_up(m, cut.rows);
+  return cut;
+}
+
+/// The tasks share neither copies of a nor packed parts of b: of the cuts into enough tasks the
+/// one that copies least.
 Cut choose_cut(int64_t m, int64_t n, int64_t batch, double product_ns) {
   const double total_ns = product_ns * static_cast<double>(batch);
-  Cut cut{m, n, 1, 1};
-  if (num_threads() == 1 || total_ns < kParallelNs) return cut;
+  if (total_ns < kParallelNs) return {m, n, 1, 1};
+  const int64_t least_columns = divide_up(n, kMaxColumns);
+  if (num_threads() == 1) return cut_into(m, n, 1, least_columns);
   const int64_t wanted =
       std::min<int64_t>(static_cast<int64_t>(total_ns / kTaskNs), num_threads() * kTasksPerThread);
   const int64_t parts = divide_up(wanted, batch);
-  // Columns first: rows in several tasks would each pack the same part of b again.
-  const int64_t column_parts = std::clamp<int64_t>(n / kColumnUnit, 1, parts);
-  cut.columns = std::min(n, round_up(divide_up(n, column_parts), kColumnUnit));
-  cut.column_parts = divide_up(n, cut.columns);
-  const int64_t row_parts =
-      std::clamp<int64_t>(m / kMinRows, 1, divide_up(parts, cut.column_parts));
-  cut.rows = std::min(m, round_up(divide_up(m, row_parts), kRowUnit));
-  cut.row_parts = divide_up(m, cut.rows);
-  return cut;
+  Cut best{};
+  int64_t best_tasks = 0;
+  int64_t best_copied = 0;
+  const int64_t most_columns =
+      std::max(least_columns, std::clamp<int64_t>(n / kColumnUnit, 1, parts));
+  for (int64_t column_parts = most_columns; column_parts >= least_columns; --column_parts) {
+    const int64_t row_parts = std::clamp<int64_t>(m / kMinRows, 1, divide_up(parts, column_parts));
+    const Cut cut = cut_into(m, n, row_parts, column_parts);
+    const int64_t tasks = std::min(parts, cut.row_parts * cut.column_parts);
+    const int64_t copied = cut.column_parts * m + cut.row_parts * n;
+    if (tasks < best_tasks || (tasks == best_tasks && copied >= best_copied)) continue;
+    best = cut;
+    best_tasks = tasks;
+    best_copied = copied;
+  }
+  return best;
 }
 
 template <class T>
@@ -73,9 +95,17 @@ class OwnGemm final : public Gemm {
     tasks_per_product_ = cut_.row_parts * cut_.column_parts;
     task_ns_ = product_ns / static_cast<double>(tasks_per_product_);
     grain_ = std::max<int64_t>(1, static_cast<int64_t>(kTaskNs / task_ns_));
+    if (cut_.rows >= kSharedPanelRows) {
+      const int64_t columns = round_up(cut_.columns, kMaxPanelColumns);
+      slot_bytes_ = aligned(static_cast<size_t>(columns * kProductDepthBlock) * sizeof(float));
+      num_slots_ = static_cast<int>(std::min<int64_t>(
+          num_threads(), tasks_per_product_ * std::max<int64_t>(offsets_.count(), 1)));
+    }
   }
 
-  void run(const void* a, const void* b, const void* bias, void* c, void*) const override {
+  size_t scratch_bytes() const override { return slot_bytes_ * static_cast<size_t>(num_slots_); }
+
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) const override {
     if (c_size_ == 0) return;
     BlockProduct<T> product = product_;
     product.bias = static_cast<const T*>(bias);
@@ -84,7 +114,17 @@ class OwnGemm final : public Gemm {
     product.c = static_cast<T*>(c);
     const int64_t num_tasks = offsets_.count() * tasks_per_product_;
     if (num_tasks == 1) {
+      if (slot_bytes_ > 0) product.workspace = static_cast<T*>(scratch);
       block_product(product);
+      return;
+    }
+    if (slot_bytes_ > 0) {
+      for_each_in_slots(num_tasks, num_slots_, task_ns_, [&](int64_t slot, int64_t task) {
+        char* const own = static_cast<char*>(scratch) + static_cast<size_t>(slot) * slot_bytes_;
+        BlockProduct<T> mine = product;
+        mine.workspace = reinterpret_cast<T*>(own);
+        run_task(mine, task);
+      });
       return;
     }
     parallel_for(num_tasks, grain_, task_ns_, [&](int64_t begin, int64_t end) {
@@ -128,6 +168,8 @@ class OwnGemm final : public Gemm {
   int64_t tasks_per_product_ = 1;
   double task_ns_ = 0;
   int64_t grain_ = 1;
+  size_t slot_bytes_ = 0;  ///< of the packed panels of a task's columns
+  int num_slots_ = 1;
 };
 
 }  // namespace

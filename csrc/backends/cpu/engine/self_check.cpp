@@ -37,8 +37,10 @@ struct Operands {
   std::vector<float> bias = numbers(kColumns, 3);
 };
 
+/// Empty if the library has no kernel for it that keeps the bits of rows.
 std::vector<float> run_rows(const Operands& x, int64_t first, bool transpose_b) {
   const onednn::Product product(kRows - first, kColumns, kDepth, transpose_b, true);
+  if (!product.keeps_bits_of_rows()) return {};
   std::vector<float> c(static_cast<size_t>((kRows - first) * kColumns));
   std::vector<char> scratch(product.scratch_bytes() + 64);
   void* aligned = scratch.data();
@@ -72,6 +74,7 @@ bool is_close(const Operands& x, const std::vector<float>& c, bool transpose_b) 
 bool is_sound(const Operands& x, bool transpose_b) {
   const std::vector<float> whole = run_rows(x, 0, transpose_b);
   const std::vector<float> slice = run_rows(x, kFirstSlicedRow, transpose_b);
+  if (whole.empty() || slice.empty()) return false;
   return std::memcmp(slice.data(), whole.data() + kFirstSlicedRow * kColumns,
                      slice.size() * sizeof(float)) == 0 &&
          is_close(x, whole, transpose_b);

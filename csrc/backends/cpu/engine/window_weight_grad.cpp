@@ -7,6 +7,7 @@
 #include "backends/cpu/engine/padded_layout.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/weight_partials.h"
 #include "backends/cpu/engine/window_convolution.h"
 #include "backends/cpu/engine/window_product.h"
 
@@ -17,17 +18,8 @@ constexpr double kBytesOfWorkPerNs = 280.0;        // 70 GFLOP/s in float32
 constexpr int64_t kFrameBytes = 256 * 1024;        // what is summed at a time: part of a cache
 constexpr int64_t kLargeFrameBytes = 1024 * 1024;  // where the sums themselves fill a cache
 constexpr int64_t kLargeWeightBytes = 512 * 1024;
-constexpr int64_t kMaxChunks = 16;
 constexpr int64_t kMaxPartialElements = int64_t{1} << 19;
 constexpr int64_t kTasksPerThread = 4;
-
-/// Images that share one chain of sums: by the shape alone, for the bits depend on it.
-int64_t choose_chunk(const ConvolutionSpec& spec) {
-  const int64_t weight =
-      std::max<int64_t>(spec.filters * spec.group_channels() * spec.kernel_size(), 1);
-  const int64_t chunks = std::clamp<int64_t>(kMaxPartialElements / weight, 1, kMaxChunks);
-  return std::max<int64_t>(divide_up(spec.batch, chunks), 1);
-}
 
 void transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to) {
   block_product_kernels().transpose(from, from_row, rows, columns, to, rows);
@@ -48,7 +40,7 @@ class WindowWeightGrad final : public Convolution {
       : spec_(spec),
         rows_(spec.group_channels() * spec.kernel_size()),
         filters_(spec.group_filters()),
-        chunk_(choose_chunk(spec)),
+        chunk_(choose_chunk(spec, spec.batch, kMaxPartialElements)),
         chunks_(divide_up(spec.batch, chunk_)) {
     const auto& axes = spec.axes;
     layout_ = PaddedLayout({window_axis(axes[0]), window_axis(axes[1]), window_axis(axes[2])},
@@ -80,7 +72,7 @@ class WindowWeightGrad final : public Convolution {
       run_task(grad, source, partials, reinterpret_cast<T*>(own),
                reinterpret_cast<T*>(own + frame_bytes_), task);
     });
-    add_partials(partials, static_cast<T*>(result));
+    add_partials(spec_, chunks_, partials, static_cast<T*>(result));
   }
 
  private:
@@ -187,26 +179,6 @@ class WindowWeightGrad final : public Convolution {
     const T* const from = grad + (image * spec_.filters + group * filters_) * spec_.output_size();
     transpose(from + row * spec_.axes[2].output, spec_.output_size(), filters_,
               strip * outputs_of_row(), turned);
-  }
-
-  /// Adds the chunks in order and turns (channel and tap, filter) into (filter, channel and tap).
-  void add_partials(T* partials, T* result) const {
-    if (chunks_ == 0) {
-      std::fill_n(result, weight_size(), T{0});
-      return;
-    }
-    const double row_ns = static_cast<double>(chunks_ * filters_) * 0.2 + 2.0;
-    parallel_for(spec_.groups * rows_, 64, row_ns, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        T* const sum = partials + row * filters_;
-        for (int64_t chunk = 1; chunk < chunks_; ++chunk) {
-          const T* const partial = sum + chunk * weight_size();
-          for (int64_t f = 0; f < filters_; ++f) sum[f] += partial[f];
-        }
-        T* const target = result + row / rows_ * filters_ * rows_ + row % rows_;
-        for (int64_t f = 0; f < filters_; ++f) target[f * rows_] = sum[f];
-      }
-    });
   }
 
   ConvolutionSpec spec_;

@@ -1,5 +1,5 @@
-// Kernels of attention and its gradient. Scores exist for one tile of query rows at a time; the
-// forward runs in parallel over tiles of all heads, the backward over heads.
+// Kernels of attention and its gradient. Scores exist for one block of queries and keys at a time;
+// the forward runs in parallel over stretches of queries of all heads, the backward over heads.
 #include <algorithm>
 
 #include "backends/cpu/engine/slots.h"
@@ -12,10 +12,10 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr double kNsPerProduct = 0.03;
-
-template <class T>
-constexpr DType kDType = sizeof(T) == sizeof(double) ? DType::kFloat64 : DType::kFloat32;
+constexpr double kNsPerProduct = 0.02;
+// Queries of a task of the forward: more would share one transposition of keys, fewer share out
+// better among threads. No number depends on it.
+constexpr int64_t kTaskQueries = 16 * kQueryGroup;
 
 /// Places of q, k, v and mask among the inputs.
 struct Places {
@@ -45,10 +45,16 @@ class AttentionBase : public Kernel {
 
  protected:
   AttentionHead<T> head(const RunContext& context, int64_t index) const {
-    return {context.in<T>(places_.q) + index * shape_.queries * shape_.depth,
-            context.in<T>(places_.k) + index * shape_.keys * shape_.depth,
-            context.in<T>(places_.v) + index * shape_.keys * shape_.value_depth,
+    return {rows(context.in<T>(places_.q), index, shape_.queries, shape_.depth),
+            rows(context.in<T>(places_.k), index, shape_.keys, shape_.depth),
+            rows(context.in<T>(places_.v), index, shape_.keys, shape_.value_depth),
             mask_of(context, index)};
+  }
+
+  /// Rows of one head of a dense operand.
+  template <class Element>
+  static HeadRows<Element> rows(Element* data, int64_t head, int64_t count, int64_t depth) {
+    return {data + head * count * depth, depth};
   }
 
   int64_t num_heads() const { return leading_.num_elements(); }
@@ -69,7 +75,6 @@ class AttentionBase : public Kernel {
   AttentionShape shape_;
   Shape leading_;
   AttentionLoops<T> loops_;
-  MathTiles tiles_ = {find_tile("exp", kDType<T>), find_tile("log", kDType<T>)};
 
  private:
   void set_mask(const ir::ValueType& type, int rank) {
@@ -111,29 +116,35 @@ class Attention final : public AttentionBase<T> {
  public:
   explicit Attention(const NodeView& view)
       : Base(view, {0, 1, 2, 3}),
-        tiles_per_head_((shape_.queries + kQueryTile - 1) / kQueryTile),
-        num_slots_(Base::slots_for(Base::num_heads() * tiles_per_head_)) {}
+        tasks_per_head_((shape_.queries + kTaskQueries - 1) / kTaskQueries),
+        slot_size_(forward_scratch(shape_, std::min(shape_.queries, kTaskQueries))),
+        num_slots_(Base::slots_for(Base::num_heads() * tasks_per_head_)) {}
 
   size_t scratch_bytes() const override {
-    return static_cast<size_t>(num_slots_ * forward_scratch(shape_)) * sizeof(T);
+    return static_cast<size_t>(num_slots_ * slot_size_) * sizeof(T);
   }
 
   void run(const RunContext& context) const override {
-    const double task_ns = Base::row_ns(1) * kQueryTile;
-    for_each_in_slots(
-        Base::num_heads() * tiles_per_head_, num_slots_, task_ns, [&](int64_t slot, int64_t task) {
-          const int64_t head = task / tiles_per_head_;
-          const int64_t first = task % tiles_per_head_ * kQueryTile;
-          Base::loops_.forward(shape_, Base::head(context, head), first,
-                               std::min(kQueryTile, shape_.queries - first), Base::tiles_,
-                               context.out<T>(0) + head * shape_.queries * shape_.value_depth,
-                               context.out<T>(1) + head * shape_.queries,
-                               static_cast<T*>(context.scratch) + slot * forward_scratch(shape_));
-        });
+    const double task_ns =
+        Base::row_ns(1) * static_cast<double>(std::min(shape_.queries, kTaskQueries));
+    for_each_in_slots(Base::num_heads() * tasks_per_head_, num_slots_, task_ns,
+                      [&](int64_t slot, int64_t task) {
+                        run_task(context, task / tasks_per_head_, task % tasks_per_head_,
+                                 static_cast<T*>(context.scratch) + slot * slot_size_);
+                      });
   }
 
  private:
-  int64_t tiles_per_head_;
+  void run_task(const RunContext& context, int64_t head, int64_t task, T* scratch) const {
+    const int64_t first = task * kTaskQueries;
+    Base::loops_.forward(shape_, Base::head(context, head), first,
+                         std::min(kTaskQueries, shape_.queries - first),
+                         Base::rows(context.out<T>(0), head, shape_.queries, shape_.value_depth),
+                         context.out<T>(1) + head * shape_.queries, scratch);
+  }
+
+  int64_t tasks_per_head_;
+  int64_t slot_size_;
   int num_slots_;
 };
 
@@ -151,22 +162,24 @@ class AttentionGrad final : public AttentionBase<T> {
   }
 
   void run(const RunContext& context) const override {
-    const int64_t q_size = shape_.queries * shape_.depth;
-    const int64_t k_size = shape_.keys * shape_.depth;
-    const int64_t v_size = shape_.keys * shape_.value_depth;
-    const int64_t out_size = shape_.queries * shape_.value_depth;
     const double task_ns = Base::row_ns(3) * static_cast<double>(shape_.queries);
     for_each_in_slots(Base::num_heads(), num_slots_, task_ns, [&](int64_t slot, int64_t head) {
-      Base::loops_.backward(shape_, Base::head(context, head), context.in<T>(0) + head * out_size,
-                            context.in<T>(4) + head * out_size,
-                            context.in<T>(5) + head * shape_.queries, Base::tiles_,
-                            context.out<T>(0) + head * q_size, context.out<T>(1) + head * k_size,
-                            context.out<T>(2) + head * v_size,
+      Base::loops_.backward(shape_, Base::head(context, head), grads(context, head),
                             static_cast<T*>(context.scratch) + slot * backward_scratch(shape_));
     });
   }
 
  private:
+  AttentionGradHead<T> grads(const RunContext& context, int64_t head) const {
+    const auto [queries, keys, depth, value_depth, causal, scale] = shape_;
+    return {Base::rows(context.in<T>(0), head, queries, value_depth),
+            Base::rows(context.in<T>(4), head, queries, value_depth),
+            context.in<T>(5) + head * queries,
+            Base::rows(context.out<T>(0), head, queries, depth),
+            Base::rows(context.out<T>(1), head, keys, depth),
+            Base::rows(context.out<T>(2), head, keys, value_depth)};
+  }
+
   int num_slots_;
 };
 

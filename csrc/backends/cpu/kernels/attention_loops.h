@@ -1,14 +1,21 @@
-// Hot loops of attention: a tile of query rows against all keys of one head.
+// Hot loops of attention: blocks of queries against blocks of keys of one head.
 #pragma once
 
 #include <cstdint>
 
-#include "backends/cpu/kernels/normalization_loops.h"
+#include "backends/cpu/simd/isa.h"
 
 namespace lucid::cpu {
 
-/// Query rows of a tile. They are the lanes of the inner loops.
-inline constexpr int64_t kQueryTile = 32;
+/// Query rows that are worked on while their scores are in the first cache. A row's numbers depend
+/// on the group that it is in, so groups start at multiples of this.
+inline constexpr int64_t kQueryGroup = 12;
+/// Keys that are taken at once; sums over keys go block by block, in order.
+inline constexpr int64_t kKeyBlock = 16 * kQueryGroup;
+/// Queries that the backward takes at once; sums over queries go block by block, in order.
+inline constexpr int64_t kQueryBlock = 8 * kQueryGroup;
+// So the keys that a group of queries has scores for are those that a group of keys asks for.
+static_assert(kKeyBlock % kQueryGroup == 0 && kQueryBlock % kQueryGroup == 0);
 
 struct AttentionShape {
   int64_t queries;
@@ -19,7 +26,18 @@ struct AttentionShape {
   double scale;
 
   /// Keys that some query before `end` sees.
-  int64_t visible(int64_t end) const { return causal && end < keys ? end : keys; }
+  [[gnu::always_inline]] int64_t visible(int64_t end) const {
+    return causal && end < keys ? end : keys;
+  }
+};
+
+/// Rows of one head: row i begins at data + i * step.
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t step;
+
+  [[gnu::always_inline]] T* row(int64_t i) const { return data + i * step; }
 };
 
 /// The mask of one head. Strides are 0 along broadcast axes.
@@ -30,34 +48,55 @@ struct AttentionMask {
   int64_t key_stride = 0;
 };
 
-/// Operands of one head; pointers to its first row.
+/// Operands of one head.
 template <class T>
 struct AttentionHead {
-  const T* q;
-  const T* k;
-  const T* v;
+  HeadRows<const T> q;
+  HeadRows<const T> k;
+  HeadRows<const T> v;
   AttentionMask mask;
+};
+
+/// What the backward reads and writes of one head beside its operands.
+template <class T>
+struct AttentionGradHead {
+  HeadRows<const T> grad;
+  HeadRows<const T> out;
+  const T* log_sum_exp;
+  HeadRows<T> dq;
+  HeadRows<T> dk;
+  HeadRows<T> dv;
 };
 
 template <class T>
 struct AttentionLoops {
-  /// Rows [first, first + count) of out and log_sum_exp, count <= kQueryTile. A row whose keys are
-  /// all masked gives zeros and a log_sum_exp of -inf.
+  /// Rows [first, first + count) of out and log_sum_exp; `first` is a multiple of kQueryGroup. A
+  /// row whose keys are all masked gives zeros and a log_sum_exp of -inf.
   void (*forward)(const AttentionShape& shape, const AttentionHead<T>& head, int64_t first,
-                  int64_t count, const MathTiles& tiles, T* out, T* log_sum_exp,
-                  T* scratch) = nullptr;
-  /// The whole head: tiles of queries in order, each adding to dk and dv.
-  void (*backward)(const AttentionShape& shape, const AttentionHead<T>& head, const T* grad,
-                   const T* out, const T* log_sum_exp, const MathTiles& tiles, T* dq, T* dk, T* dv,
-                   T* scratch) = nullptr;
+                  int64_t count, HeadRows<T> out, T* log_sum_exp, T* scratch) = nullptr;
+  /// The whole head.
+  void (*backward)(const AttentionShape& shape, const AttentionHead<T>& head,
+                   const AttentionGradHead<T>& grads, T* scratch) = nullptr;
 };
 
-/// Elements of scratch that a call of forward or backward needs.
-inline int64_t forward_scratch(const AttentionShape& shape) {
-  return kQueryTile * (shape.depth + shape.keys + shape.value_depth);
+/// Elements rounded up to whole panels of the widest micro-kernel.
+constexpr int64_t in_panels(int64_t count) { return (count + 31) / 32 * 32; }
+
+constexpr int64_t at_most(int64_t count, int64_t block) { return count < block ? count : block; }
+
+/// Keys of a block, and elements between rows of scores against them.
+constexpr int64_t key_columns(const AttentionShape& shape) {
+  return in_panels(at_most(shape.keys, kKeyBlock));
 }
-inline int64_t backward_scratch(const AttentionShape& shape) {
-  return kQueryTile * (2 * shape.depth + 2 * shape.keys + shape.value_depth);
+
+/// Elements of scratch that a call of forward with `count` rows needs, and one of backward. Neither
+/// grows with the product of queries and keys.
+constexpr int64_t forward_scratch(const AttentionShape& shape, int64_t count) {
+  return key_columns(shape) * (shape.depth + at_most(count, kQueryGroup)) + 2 * in_panels(count);
+}
+constexpr int64_t backward_scratch(const AttentionShape& shape) {
+  const int64_t rows = shape.depth + shape.value_depth + 2 * at_most(shape.queries, kQueryBlock);
+  return key_columns(shape) * rows + in_panels(shape.queries);
 }
 
 }  // namespace lucid::cpu

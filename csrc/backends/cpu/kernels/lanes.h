@@ -33,9 +33,9 @@ inline constexpr int kLanes = 16;
 inline constexpr int64_t kFoldChunk = kLanes * 256;
 
 template <class T>
-inline constexpr int kVectorBytes = kLanes* static_cast<int>(sizeof(T)) < kIsaBytes
-                                        ? kLanes* static_cast<int>(sizeof(T))
-                                        : kIsaBytes;
+inline constexpr int kVectorBytes =
+    kLanes * static_cast<int>(sizeof(T)) < kIsaBytes ? kLanes * static_cast<int>(sizeof(T))
+                                                     : kIsaBytes;
 
 template <class T, int N>
 struct VectorOf {
@@ -210,11 +210,28 @@ LUCID_INLINE Half high_half(V v, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(v, v, (I + static_cast<int>(sizeof...(I)))...);
 }
 
+template <int kBy, class V, int... I>
+LUCID_INLINE V rotated(V v, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(v, v, ((I + kBy) % static_cast<int>(sizeof...(I)))...);
+}
+
+/// Lane l with lane l + kWidth / 2, and so on down to one, inside a vector of N lanes: the scalar
+/// form of a maximum would be a branch that nothing predicts.
+template <class Fold, class T, int N, int kWidth, class V>
+LUCID_INLINE T fold_in_place(V v) {
+  if constexpr (kWidth == 1) {
+    return v[0];
+  } else {
+    const V other = rotated<kWidth / 2>(v, std::make_integer_sequence<int, N>{});
+    return fold_in_place<Fold, T, N, kWidth / 2>(static_cast<V>(Fold::combine(v, other)));
+  }
+}
+
 /// Lane l with lane l + N/2, and so on down to one.
 template <class Fold, class T, int N, class V>
 LUCID_INLINE T fold_vector(V v) {
-  if constexpr (N == 2) {
-    return Fold::combine(static_cast<T>(v[0]), static_cast<T>(v[1]));
+  if constexpr (N * sizeof(T) <= 16) {
+    return fold_in_place<Fold, T, N, N>(v);
   } else {
     using Half = typename VectorOf<T, N / 2>::type;
     using Places = std::make_integer_sequence<int, N / 2>;

@@ -22,6 +22,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "support/errors.h"
 
@@ -94,12 +95,18 @@ bool spin_until(std::chrono::microseconds limit, Done done) {
   return done();
 }
 
-/// One parallel loop: ranges are taken from `next` until none is left.
+/// One parallel loop.
 struct Loop {
   int64_t count;
   int64_t grain;
   const RangeFn* body;
   unsigned float_flags;
+};
+
+/// A part of a loop that one thread takes ranges from until none is left, and then the others.
+struct alignas(64) Share {
+  std::atomic<int64_t> next = 0;
+  int64_t end = 0;
 };
 
 /// The state of the team's door in one word, so that a worker enters only while it is open:
@@ -191,11 +198,11 @@ class Team {
     spreader_.spread(workers_);
     loop_ = loop;
     limit_ = std::min(helpers, num_workers());
-    next_.store(0, std::memory_order_relaxed);
+    share_out();
     const uint32_t closed = door_.load(std::memory_order_relaxed);
     door_.store((door::loop(closed) + 1) * door::kLoop + door::kOpen);
     wake();
-    work();
+    work(0);
     door_.fetch_and(~door::kOpen);
     wait_for_workers();
     if (!failed_.load(std::memory_order_relaxed)) return true;
@@ -215,12 +222,14 @@ class Team {
     try {
       while (num_workers() < wanted) {
         Worker& worker = workers_.emplace_back();
-        std::thread([this, &worker] { serve(worker); }).detach();
+        const int place = num_workers();
+        std::thread([this, &worker, place] { serve(worker, place); }).detach();
       }
     } catch (const std::system_error&) {
       workers_.pop_back();  // the system gives no more: the loop runs on those that there are
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    shares_ = std::vector<Share>(workers_.size() + 1);
     oversubscribed_.store(num_workers() + 1 > available_cores(), std::memory_order_relaxed);
     spreader_ = Spreader(num_workers() + 1);
   }
@@ -233,20 +242,45 @@ class Team {
     for (int i = 0; i < limit_; ++i) door_.notify_one();
   }
 
-  /// Takes ranges until none is left. The first exception ends the loop for all.
-  void work() {
+  /// Neighbouring ranges to the same thread, loop after loop: what it wrote in one loop lies in
+  /// its own cache when it reads that in the next.
+  void share_out() {
+    const int64_t ranges = (loop_.count - 1) / loop_.grain + 1;
+    const int64_t parts = limit_ + 1;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t end = std::min(ranges * (i + 1) / parts * loop_.grain, loop_.count);
+      Share& share = shares_[static_cast<size_t>(i)];
+      share.next.store(begin, std::memory_order_relaxed);
+      share.end = end;
+      begin = end;
+    }
+  }
+
+  /// Takes ranges until none is left, those of its own share first. The first exception ends the
+  /// loop for all.
+  void work(int place) {
     const bool outer = std::exchange(in_loop, true);
+    const int parts = limit_ + 1;
     try {
-      for (;;) {
-        const int64_t begin = next_.fetch_add(loop_.grain, std::memory_order_relaxed);
-        if (begin >= loop_.count) break;
-        (*loop_.body)(begin, std::min(begin + loop_.grain, loop_.count));
-      }
+      for (int i = 0; i < parts; ++i) take_all(shares_[static_cast<size_t>((place + i) % parts)]);
     } catch (...) {
-      next_.store(loop_.count, std::memory_order_relaxed);
+      for (int i = 0; i < parts; ++i) {
+        Share& share = shares_[static_cast<size_t>(i)];
+        share.next.store(share.end, std::memory_order_relaxed);
+      }
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
     in_loop = outer;
+  }
+
+  void take_all(Share& share) {
+    // A look costs less than taking the line from the thread that works on the share.
+    while (share.next.load(std::memory_order_relaxed) < share.end) {
+      const int64_t begin = share.next.fetch_add(loop_.grain, std::memory_order_relaxed);
+      if (begin >= share.end) return;
+      (*loop_.body)(begin, std::min(begin + loop_.grain, share.end));
+    }
   }
 
   void wait_for_workers() {
@@ -259,7 +293,7 @@ class Team {
     }
   }
 
-  void serve(Worker& worker) {
+  void serve(Worker& worker, int place) {
     uint32_t served = 0;
     for (;;) {
       Spreader::report(worker);
@@ -273,7 +307,7 @@ class Team {
         continue;
       }
       served = door::loop(state);
-      if (enter(state)) help();
+      if (enter(state)) help(place);
     }
   }
 
@@ -286,9 +320,9 @@ class Team {
     return false;
   }
 
-  void help() {
+  void help(int place) {
     set_float_flags(loop_.float_flags);
-    work();
+    work(place);
     if (door::inside(door_.fetch_sub(door::kInside)) != 1) return;
     departures_.fetch_add(1);
     departures_.notify_one();
@@ -306,7 +340,7 @@ class Team {
   std::exception_ptr error_;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> oversubscribed_ = false;
-  alignas(64) std::atomic<int64_t> next_ = 0;
+  std::vector<Share> shares_{1};  // a place for the caller and each worker
   alignas(64) std::atomic<uint32_t> door_ = 0;
   alignas(64) std::atomic<uint32_t> departures_ = 0;
 };

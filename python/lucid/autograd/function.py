@@ -1,163 +1,19 @@
-"""Reverse-mode gradients of eager code: backward, grad, Function and the grad modes."""
+"""Function: an operation with a gradient rule of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.autograd.modes import no_grad, set_grad_enabled
 
-__all__ = [
-    "Function",
-    "backward",
-    "enable_grad",
-    "grad",
-    "inference_mode",
-    "is_grad_enabled",
-    "no_grad",
-    "set_grad_enabled",
-]
+__all__ = ["Function", "FunctionContext", "once_differentiable"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _GradMode:
-    """Context manager and decorator that sets the grad mode of the thread."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
-        self._previous: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._previous.append(_C.is_grad_enabled())
-        _C.set_grad_enabled(self._enabled)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _C.set_grad_enabled(self._previous.pop())
-
-    def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _GradMode(self._enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
-class no_grad(_GradMode):
-    """Nothing inside is recorded for gradients. Context manager and decorator."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        made = super().__new__(cls)
-        if function is None:
-            return made
-        made.__init__()  # type: ignore[misc]
-        return made(function)
-
-
-class enable_grad(_GradMode):
-    """Gradients are recorded inside, also within ``no_grad``. Context manager and decorator."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-class inference_mode(_GradMode):
-    """As ``no_grad``; ``inference_mode(False)`` leaves gradients on."""
-
-    def __init__(self, mode: bool = True) -> None:
-        super().__init__(not mode)
-
-
-class set_grad_enabled(_GradMode):
-    """Sets the grad mode at once; as a context manager it puts the old one back at the end."""
-
-    def __init__(self, mode: bool) -> None:
-        super().__init__(bool(mode))
-        self._before = _C.is_grad_enabled()
-        _C.set_grad_enabled(self._enabled)
-
-    def __enter__(self) -> None:
-        self._previous.append(self._before)
-        _C.set_grad_enabled(self._enabled)
-
-
-def is_grad_enabled() -> bool:
-    """True where operations are recorded for gradients."""
-    return _C.is_grad_enabled()
-
-
-def _as_tuple(value: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (value,) if isinstance(value, Tensor) else tuple(value)
-
-
-def _seeds(given: Any, count: int, what: str) -> tuple[Tensor | None, ...]:
-    if given is None:
-        return (None,) * count
-    seeds = (given,) if isinstance(given, Tensor) else tuple(given)
-    if len(seeds) != count:
-        raise _C.UserError(f"{what}: {count} tensors need {count} gradients: got {len(seeds)}")
-    return seeds
-
-
-def backward(
-    tensors: Tensor | Sequence[Tensor],
-    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Tensor | Sequence[Tensor] | None = None,
-) -> None:
-    """Add the gradients of ``tensors`` to the ``grad`` of the leaves they depend on.
-
-    Args:
-        tensors: the roots; each without a gradient in ``grad_tensors`` has one element.
-        grad_tensors: a gradient for each root (its shape and dtype), or None for 1.
-        retain_graph: keep saved values, so that a second backward can follow.
-        create_graph: record the backward, for second derivatives.
-        inputs: only these leaves are added to.
-    Raises: AutogradError if a root has no history; after any error no ``grad`` has changed.
-    """
-    roots = _as_tuple(tensors)
-    only = () if inputs is None else _as_tuple(inputs)
-    retain = create_graph if retain_graph is None else retain_graph
-    _C._backward(roots, _seeds(grad_tensors, len(roots), "backward"), retain, create_graph, only)
-
-
-def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """Gradients of the sum of ``outputs`` with respect to ``inputs``; nothing is accumulated.
-
-    Args: as for :func:`backward`; ``allow_unused`` gives None for an input that the outputs do
-        not depend on, where it is an error otherwise.
-    Returns: a tuple, one gradient for each input, with its shape and dtype.
-    Raises: AutogradError.
-    """
-    roots = _as_tuple(outputs)
-    retain = create_graph if retain_graph is None else retain_graph
-    seeds = _seeds(grad_outputs, len(roots), "grad")
-    found = _C._grad(roots, _as_tuple(inputs), seeds, retain, create_graph, allow_unused)
-    if create_graph or not _C.is_tracing():
-        return found
-    # A trace records the backward with its history; without create_graph it is a constant.
-    return tuple(None if g is None else g.detach() for g in found)
 
 
 class FunctionContext:
@@ -259,6 +115,36 @@ class Function:
             o.detach() if skip else t for o, t, skip in zip(outputs, tied, marked, strict=True)
         )
         return tied if isinstance(results, tuple) else tied[0]
+
+
+def once_differentiable(backward: F) -> F:
+    """Decorator of a ``backward`` whose gradients have no gradients of their own.
+
+    It runs without recording, so it may work on values in place, and what would go through it a
+    second time raises AutogradError.
+    """
+
+    @functools.wraps(backward)
+    def wrapped(ctx: Any, *grads: Any) -> Any:
+        with no_grad():
+            found = backward(ctx, *grads)
+        sources = tuple(g for g in grads if isinstance(g, Tensor) and g.requires_grad)
+        if not (sources and _C.is_grad_enabled()):
+            return found
+        outputs = found if isinstance(found, tuple) else (found,)
+        tensors = tuple(o for o in outputs if isinstance(o, Tensor))
+        tied = iter(_C._tie_function(backward.__qualname__, sources, tensors, _refuse_twice))
+        results = tuple(next(tied) if isinstance(o, Tensor) else o for o in outputs)
+        return results if isinstance(found, tuple) else results[0]
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _refuse_twice(*args: Any) -> tuple[Any, ...]:
+    raise _C.AutogradError(
+        "backward: a gradient goes twice through a function whose backward is once_differentiable; "
+        "leave the decorator out, or ask for no second derivatives"
+    )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""backward and grad: gradients of what eager code has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid import _C
+from lucid._C import Tensor
+
+__all__ = ["backward", "grad"]
+
+
+def _as_tuple(value: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def _seeds(given: Any, count: int, what: str) -> tuple[Tensor | None, ...]:
+    if given is None:
+        return (None,) * count
+    seeds = (given,) if isinstance(given, Tensor) else tuple(given)
+    if len(seeds) != count:
+        raise _C.UserError(f"{what}: {count} tensors need {count} gradients: got {len(seeds)}")
+    return seeds
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Add the gradients of ``tensors`` to the ``grad`` of the leaves they depend on.
+
+    Args:
+        tensors: the roots; each without a gradient in ``grad_tensors`` has one element.
+        grad_tensors: a gradient for each root (its shape and dtype), or None for 1.
+        retain_graph: keep saved values, so that a second backward can follow.
+        create_graph: record the backward, for second derivatives.
+        inputs: only these leaves are added to.
+    Raises: AutogradError if a root has no history; after any error no ``grad`` has changed.
+    """
+    roots = _as_tuple(tensors)
+    only = () if inputs is None else _as_tuple(inputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    _C._backward(roots, _seeds(grad_tensors, len(roots), "backward"), retain, create_graph, only)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the sum of ``outputs`` with respect to ``inputs``; nothing is accumulated.
+
+    Args: as for :func:`backward`; ``allow_unused`` gives None for an input that the outputs do
+        not depend on, where it is an error otherwise.
+    Returns: a tuple, one gradient for each input, with its shape and dtype.
+    Raises: AutogradError.
+    """
+    roots = _as_tuple(outputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    seeds = _seeds(grad_outputs, len(roots), "grad")
+    found = _C._grad(roots, _as_tuple(inputs), seeds, retain, create_graph, allow_unused)
+    if create_graph or not _C.is_tracing():
+        return found
+    # A trace records the backward with its history; without create_graph it is a constant.
+    return tuple(None if g is None else g.detach() for g in found)
