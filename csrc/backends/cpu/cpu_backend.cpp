@@ -10,6 +10,7 @@
 #include "backends/cpu/fusion.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/memory_pool.h"
+#include "backends/cpu/sink.h"
 #include "backends/cpu/views.h"
 #include "planner/plan.h"
 
@@ -291,7 +292,8 @@ class CpuBackend final : public backends::Backend {
   }
   backends::ExecutableRef compile(const ir::Graph& graph,
                                   const backends::CompileHints& hints) override {
-    return std::make_shared<CpuExecutable>(Lowered(graph), hints.given);
+    const ir::Graph ordered = sink_updates(graph, hints.given);
+    return std::make_shared<CpuExecutable>(Lowered(ordered), hints.given);
   }
   std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
     std::vector<int64_t> sizes;
