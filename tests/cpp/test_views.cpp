@@ -140,6 +140,21 @@ TEST(what_others_read_is_made) {
            std::string("slice reshape permute attention permute reshape attention_grad concat"));
 }
 
+// As where memory is short: what is read again is made again.
+TEST(what_is_made_twice_is_written_once) {
+  std::string text = projection("float32", 5, 4);
+  text = replaced(text, "  return %14",
+                  "  %27 = permute(%11) {dims=[0, 2, 1, 3]} : float32[2, 5, 2, 4]\n"
+                  "  %28 = neg(%27) : float32[2, 5, 2, 4]\n  return %28, %27, %14");
+  CHECK_EQ(outline(text), std::string("attention reshape attention_grad concat neg"));
+  // In two orders it stays in its own.
+  text = replaced(text, "%27 = permute(%11) {dims=[0, 2, 1, 3]} : float32[2, 5, 2, 4]",
+                  "%27 = permute(%11) {dims=[2, 0, 1, 3]} : float32[5, 2, 2, 4]");
+  text = replaced(text, "neg(%27) : float32[2, 5, 2, 4]", "neg(%27) : float32[5, 2, 2, 4]");
+  CHECK_EQ(outline(text),
+           std::string("attention permute reshape attention_grad concat permute neg"));
+}
+
 TEST(a_small_part_does_not_keep_a_large_value) {
   const std::string text = R"(graph {
   %0 = input argument float32[64, 8]
