@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from matplotlib.ticker import NullFormatter  # noqa: E402
 
 
 def draw(
@@ -133,6 +134,7 @@ def draw_scaling(run: dict[str, Any], title: str, file: str) -> None:
     for axes in all_axes:
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
     figure.suptitle(title, fontsize=9)
     figure.savefig(file, dpi=100)
