@@ -21,6 +21,8 @@ ir::Graph simplify(const ir::Graph& graph);
 ir::Graph fold_constants(const ir::Graph& graph);
 /// Merges pure nodes of equal operation, operands and attributes into the first of them.
 ir::Graph merge_common(const ir::Graph& graph);
+/// Masks a gradient of maximum pooling before it is spread instead of after: relu before pooling.
+ir::Graph mask_pooled(const ir::Graph& graph);
 /// Drops pure nodes whose outputs nobody reads.
 ir::Graph drop_dead(const ir::Graph& graph);
 

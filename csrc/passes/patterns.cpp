@@ -198,4 +198,18 @@ std::optional<ir::Node> folded(const ir::Graph& graph, const ir::Node& node,
   return result;
 }
 
+std::optional<PooledMask> pooled_mask(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op->name != "where" || !is_constant(graph, node.in(1), 0.0)) return std::nullopt;
+  const ir::Node* comparison = producer(graph, node.in(0));
+  const ir::Node* pool_grad = producer_named(graph, node.in(2), "max_pool_grad");
+  if (comparison == nullptr || pool_grad == nullptr) return std::nullopt;
+  const std::string_view name = comparison->op->name;
+  const bool compares = name == "le" || name == "lt" || name == "ge" || name == "gt";
+  const ir::Node* pool = producer_named(graph, pool_grad->in(1), "max_pool");
+  if (!compares || pool == nullptr || pool->in(0) != comparison->in(0)) return std::nullopt;
+  if (graph.type(comparison->in(1)).shape.rank() != 0) return std::nullopt;
+  if (graph.type(node.in(1)).shape.rank() != 0) return std::nullopt;
+  return PooledMask{comparison, pool_grad, pool->outputs.front()};
+}
+
 }  // namespace lucid::passes

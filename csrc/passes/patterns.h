@@ -41,4 +41,15 @@ ir::ValueId append_joined(ir::Graph& graph, const Pieces& pieces, const ir::Valu
 std::optional<ir::Node> folded(const ir::Graph& graph, const ir::Node& node,
                                const ir::ValueType& type);
 
+/// A mask on the gradient of maximum pooling that asks of each element only what its own value is:
+/// where(compare(x, scalar), 0, max_pool_grad(grad, indices)), with indices of max_pool(x).
+struct PooledMask {
+  const ir::Node* comparison;
+  const ir::Node* pool_grad;
+  ir::ValueId pooled;  ///< the maxima: x at the indices
+};
+
+/// The mask that `node` of `graph` is, if it is one.
+std::optional<PooledMask> pooled_mask(const ir::Graph& graph, const ir::Node& node);
+
 }  // namespace lucid::passes

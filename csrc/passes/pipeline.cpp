@@ -10,6 +10,7 @@ constexpr std::array kPipeline = {
     Pass{"simplify", simplify, "exact local rewrites"},
     Pass{"fold_constants", fold_constants, "shape and dtype operations on constants"},
     Pass{"merge_common", merge_common, "equal pure nodes become one"},
+    Pass{"mask_pooled", mask_pooled, "masks of pooled gradients, before they are spread"},
     Pass{"drop_dead", drop_dead, "pure nodes that nobody reads go"},
 };
 

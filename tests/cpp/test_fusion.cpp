@@ -256,6 +256,32 @@ graph {
            std::string("fused(2 of 1 to 1) fused(2 of 1 to 1)"));
 }
 
+TEST(a_node_that_reads_two_clusters_makes_them_one) {
+  CHECK_EQ(outline(R"(
+graph {
+  %0 = input argument float32[16]
+  %1 = input argument float32[16]
+  %2 = tanh(%0) : float32[16]
+  %3 = neg(%1) : float32[16]
+  %4 = add(%3, %2) : float32[16]
+  return %4
+}
+)"),
+           std::string("fused(3 of 2 to 1)"));
+  CHECK_EQ(outline(R"(
+graph {
+  %0 = input argument float32[16]
+  %1 = input argument float32[16]
+  %2 = tanh(%0) : float32[16]
+  %3 = neg(%1) : float32[16]
+  %4 = sum(%3) {dims=[0], keepdim=false} : float32[]
+  %5 = add(%3, %2) : float32[16]
+  return %4, %5
+}
+)"),
+           std::string("neg sum fused(2 of 2 to 1)"));
+}
+
 // A cluster must not read, through another, what it makes itself.
 TEST(clusters_never_read_each_other_in_a_circle) {
   const ir::Graph graph = parse_graph(R"(

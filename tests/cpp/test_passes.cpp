@@ -278,6 +278,61 @@ graph {
   CHECK_EQ(passes::merge_common(graph).nodes().size(), 2);
 }
 
+namespace {
+
+// relu, maximum pooling and their gradients; `mask` compares with %2 = 0.
+std::string pooled(const std::string& mask, const std::string& zero, const std::string& result) {
+  return R"(
+graph {
+  %0 = input argument float32[1, 1, 4, 4]
+  %1 = input argument float32[1, 1, 2, 2]
+  %2 = full() {shape=[], dtype=float32, value=)" +
+         zero + R"(} : float32[]
+  %3 = relu(%0) : float32[1, 1, 4, 4]
+  %4, %5 = max_pool(%3) {kernel=[2, 2], stride=[2, 2], padding=[0, 0], dilation=[1, 1], )" +
+         R"(ceil_mode=false} : float32[1, 1, 2, 2], int32[1, 1, 2, 2]
+  %6 = max_pool_grad(%1, %5) {input_shape=[1, 1, 4, 4]} : float32[1, 1, 4, 4]
+  %7 = )" +
+         mask + R"( : bool[1, 1, 4, 4]
+  %8 = where(%7, %2, %6) : float32[1, 1, 4, 4]
+  return )" +
+         result + "\n}\n";
+}
+
+void stays_unpooled(const std::string& text) {
+  const ir::Graph graph = parse_graph(text);
+  CHECK_GRAPH(passes::mask_pooled(graph), text);
+}
+
+}  // namespace
+
+TEST(mask_pooled_masks_before_it_spreads) {
+  const ir::Graph graph = parse_graph(pooled("le(%3, %2)", "0.0", "%4, %8"));
+  const ir::Graph after = passes::drop_dead(passes::mask_pooled(graph));
+  verify(after, "the pass");
+  CHECK_GRAPH(after, R"(
+graph {
+  %0 = input argument float32[1, 1, 4, 4]
+  %1 = input argument float32[1, 1, 2, 2]
+  %2 = full() {shape=[], dtype=float32, value=0.0} : float32[]
+  %3 = relu(%0) : float32[1, 1, 4, 4]
+  %4, %5 = max_pool(%3) {kernel=[2, 2], stride=[2, 2], padding=[0, 0], dilation=[1, 1], ceil_mode=false} : float32[1, 1, 2, 2], int32[1, 1, 2, 2]
+  %6 = le(%4, %2) : bool[1, 1, 2, 2]
+  %7 = where(%6, %2, %1) : float32[1, 1, 2, 2]
+  %8 = max_pool_grad(%7, %5) {input_shape=[1, 1, 4, 4]} : float32[1, 1, 4, 4]
+  return %4, %8
+}
+)");
+}
+
+TEST(mask_pooled_keeps_other_masks) {
+  stays_unpooled(pooled("le(%0, %2)", "0.0", "%8"));      // asks another value than was pooled
+  stays_unpooled(pooled("le(%3, %2)", "-0.0", "%8"));     // elsewhere the gradient is +0
+  stays_unpooled(pooled("le(%3, %2)", "1.0", "%8"));      // or not 0 at all
+  stays_unpooled(pooled("le(%3, %2)", "0.0", "%6, %8"));  // the gradient without mask is wanted
+  stays_unpooled(pooled("ne(%3, %0)", "0.0", "%8"));      // not of the element's value alone
+}
+
 TEST(drop_dead_keeps_order_and_inputs) {
   rewrites(passes::drop_dead, R"(  %1 = tanh(%0) : float32[2, 3]
   %2 = exp(%0) : float32[2, 3]

@@ -40,8 +40,9 @@ def test_dumped_graphs(tmp_path: Path) -> None:
         "01-simplify.ir",
         "02-fold_constants.ir",
         "03-merge_common.ir",
-        "04-drop_dead.ir",
-        "05-save_memory.ir",
+        "04-mask_pooled.ir",
+        "05-drop_dead.ir",
+        "06-save_memory.ir",
     ]
     before = (folder / names[0]).read_text(encoding="utf-8")
     after = (folder / names[-1]).read_text(encoding="utf-8")

@@ -44,6 +44,9 @@ class Clustering {
   void add(size_t node) {
     const bool is_fusable = pointwise_tile({graph_.nodes()[node], graph_}).function != nullptr;
     const int chosen = is_fusable ? choose(node) : -1;
+    for (const int place : std::vector<int>(open_)) {
+      if (chosen >= 0 && place != chosen && reads_from(node, place)) try_merge(place, chosen, node);
+    }
     for (const int place : open_) {
       if (place != chosen && reads_from(node, place)) cluster(place).is_open = false;
     }
@@ -89,6 +92,26 @@ class Clustering {
       if (is_next && shares_operand(node, candidate)) sharing = place;
     }
     return sharing;
+  }
+
+  // A node that reads two open clusters makes them one: neither reads what the other makes, for
+  // that would have closed it.
+  void try_merge(int from, int into, size_t node) {
+    Cluster& source = cluster(from);
+    Cluster& target = cluster(into);
+    const bool fits = shape_of(source) == shape_of(target) &&
+                      node - source.members.back() <= kMaxDistance &&
+                      source.members.size() + target.members.size() < kMaxMembers &&
+                      source.inputs.size() + target.inputs.size() + 3 <= kMaxInputs;
+    if (!fits) return;
+    for (const ir::ValueId input : source.inputs) {
+      if (!target.reads(input)) target.inputs.push_back(input);
+    }
+    for (const size_t member : source.members) cluster_of_[member] = into;
+    target.members.insert(target.members.end(), source.members.begin(), source.members.end());
+    std::ranges::sort(target.members);
+    source = Cluster{.members = {}, .inputs = {}, .is_open = false};
+    std::erase(open_, from);
   }
 
   void join(size_t node, int place) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "backends/cpu/engine/convolution.h"
 
@@ -84,9 +85,26 @@ class PaddedLayout {
  private:
   template <class T>
   void fill_row(const T* source, T* to) const {
+    if (phases_ == 1 && axes_[2].take == 1 && fill_short_row(source, to)) return;
     for (int64_t phase = 0; phase < phases_; ++phase, to += phase_length_) {
       fill_phase(source, phase, to);
     }
+  }
+
+  /// A row of neighbours with little padding: whole registers of zeros at both ends, then the
+  /// elements over them. False if the row is too short or its padding too long.
+  template <class T>
+  bool fill_short_row(const T* source, T* to) const {
+    constexpr int64_t kZeros = 64 / static_cast<int64_t>(sizeof(T));
+    const PaddedAxis& axis = axes_[2];
+    const int64_t covered = std::min(axis.source, axis.length - axis.lead);
+    const int64_t tail = axis.length - axis.lead - covered;
+    if (axis.lead < 0 || axis.lead > kZeros || covered < 1 || tail > kZeros) return false;
+    if (axis.length < kZeros) return false;
+    std::memset(to, 0, 64);
+    std::memset(to + axis.length - kZeros, 0, 64);
+    std::memcpy(to + axis.lead, source, static_cast<size_t>(covered) * sizeof(T));
+    return true;
   }
 
   /// Positions phase, phase + phases, ... hold every (phases * take)-th element.

@@ -278,6 +278,35 @@ LUCID_INLINE T fold_terms(int64_t count, Term term, Last last) {
   return fold_lanes<Fold>(total);
 }
 
+/// What fold_terms gives for each of N rows, whose chains hide each other's latency: `term(r, i)`
+/// and `last(r, i, n)` are those of row r.
+template <class Fold, class T, int N, class Term, class Last>
+LUCID_INLINE void fold_terms_of_rows(int64_t count, Term term, Last last, T (&results)[N]) {
+  static_assert(!Fold::kIsExact);
+  Lanes<T> totals[N];
+#pragma GCC unroll 8
+  for (int r = 0; r < N; ++r) totals[r] = fill(Fold::template identity<T>());
+  int64_t i = 0;
+  while (count - i >= kLanes) {
+    const int64_t left = (count - i) / kLanes * kLanes;
+    const int64_t stop = i + (left < kFoldChunk ? left : kFoldChunk);
+    Lanes<T> chunks[N];
+#pragma GCC unroll 8
+    for (int r = 0; r < N; ++r) chunks[r] = fill(Fold::template identity<T>());
+    for (; i < stop; i += kLanes) {
+#pragma GCC unroll 8
+      for (int r = 0; r < N; ++r) chunks[r] = combine<Fold>(chunks[r], term(r, i));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < N; ++r) totals[r] = combine<Fold>(totals[r], chunks[r]);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < N; ++r) {
+    if (i < count) totals[r] = combine<Fold>(totals[r], last(r, i, count - i));
+    results[r] = fold_lanes<Fold>(totals[r]);
+  }
+}
+
 /// Folds `count` contiguous elements.
 template <class Fold, class T, class Source>
 LUCID_INLINE T fold_row(const Source* source, int64_t count) {

@@ -324,19 +324,89 @@ void column_moments(const ChannelView& view, const T* x, int64_t width, T* mean,
   for (int64_t j = 0; j < width; ++j) variance[j] /= count;
 }
 
+/// Images whose sums are made at once; they are added in order.
+constexpr int kImages = 4;
+
+/// Sums of a channel over the elements of `N` images, one after the other from x.
+template <int N, class T>
+LUCID_INLINE void image_sums(const ChannelView& view, const T* x, T (&sums)[N]) {
+  const int64_t image = view.image();
+  fold_terms_of_rows<Sum>(
+      view.spatial, [=](int r, int64_t i) { return load(x + r * image + i); },
+      [=](int r, int64_t i, int64_t n) {
+        return load_first(x + r * image + i, n, Sum::identity<T>());
+      },
+      sums);
+}
+
+/// The same of (x - mean)^2.
+template <int N, class T>
+LUCID_INLINE void image_squares(const ChannelView& view, const T* x, T mean, T (&sums)[N]) {
+  const int64_t image = view.image();
+  const Lanes<T> means = fill(mean);
+  fold_terms_of_rows<Sum>(
+      view.spatial,
+      [=](int r, int64_t i) {
+        const Lanes<T> d = load(x + r * image + i) - means;
+        return d * d;
+      },
+      [=](int r, int64_t i, int64_t n) {
+        const Lanes<T> d = load_first(x + r * image + i, n, mean) - means;
+        return d * d;
+      },
+      sums);
+}
+
+/// The same of grad, at even places, and of grad (x - mean), at odd ones.
+template <int N, class T>
+LUCID_INLINE void image_products(const ChannelView& view, const T* grad, const T* x, T mean,
+                                 T (&sums)[2 * N]) {
+  const int64_t image = view.image();
+  const Lanes<T> means = fill(mean);
+  fold_terms_of_rows<Sum>(
+      view.spatial,
+      [=](int r, int64_t i) {
+        const int64_t at = r / 2 * image + i;
+        const Lanes<T> g = load(grad + at);
+        return r % 2 == 0 ? g : g * (load(x + at) - means);
+      },
+      [=](int r, int64_t i, int64_t n) {
+        const int64_t at = r / 2 * image + i;
+        if (r % 2 == 0) return load_first(grad + at, n, Sum::identity<T>());
+        return load_first(grad + at, n, T{0}) * (load_first(x + at, n, mean) - means);
+      },
+      sums);
+}
+
+/// Adds what `sums(first image, results of some images)` gives for every image, in order.
+template <class T, class Sums>
+LUCID_INLINE T add_images(int64_t batch, Sums sums) {
+  T total = 0;
+  int64_t n = 0;
+  for (; n + kImages <= batch; n += kImages) {
+    T some[kImages];
+    sums(n, some);
+    for (const T each : some) total += each;
+  }
+  for (; n < batch; ++n) {
+    T one[1];
+    sums(n, one);
+    total += one[0];
+  }
+  return total;
+}
+
 /// Statistics of one channel: image after image, in order.
 template <class T>
 void plane_moments(const ChannelView& view, const T* x, T* mean, T* variance) {
   const T count = static_cast<T>(view.per_channel());
-  T sum = 0;
-  for (int64_t n = 0; n < view.batch; ++n) {
-    sum += fold_row<Sum, T>(x + n * view.image(), view.spatial);
-  }
-  const T m = sum / count;
-  T squares = 0;
-  for (int64_t n = 0; n < view.batch; ++n) {
-    squares += sum_of_squares(x + n * view.image(), view.spatial, m);
-  }
+  const T m =
+      add_images<T>(view.batch,
+                    [&](int64_t n, auto& sums) { image_sums(view, x + n * view.image(), sums); }) /
+      count;
+  const T squares = add_images<T>(view.batch, [&](int64_t n, auto& sums) {
+    image_squares(view, x + n * view.image(), m, sums);
+  });
   *mean = m;
   *variance = squares / count;
 }
@@ -375,19 +445,34 @@ void batch_norm(const ChannelView& view, int64_t c, int64_t width, const T* x, c
   }
 }
 
+/// Adds a channel's sums of grad, and of grad (x - mean), over images [n, n + N).
+template <int N, class T>
+LUCID_INLINE void add_products(const ChannelView& view, int64_t n, const T* grad, const T* x,
+                               T mean, T& dweight, T& dbias) {
+  T sums[2 * N];
+  image_products<N>(view, grad + n * view.image(), x + n * view.image(), mean, sums);
+  for (int r = 0; r < N; ++r) {
+    dbias += sums[2 * r];
+    dweight += sums[2 * r + 1];
+  }
+}
+
 /// dbias = sum of grad, dweight = sum of grad xhat.
 template <class T>
 void channel_sums(const ChannelView& view, int64_t width, const T* grad, const T* x, const T* mean,
                   const T* rstd, T* __restrict dweight, T* __restrict dbias) {
   for (int64_t j = 0; j < width; ++j) dweight[j] = dbias[j] = 0;
-  for (int64_t n = 0; n < view.batch; ++n) {
+  if (view.spatial > 1) {
+    constexpr int kPair = kImages / 2;
+    int64_t n = 0;
+    for (; n + kPair <= view.batch; n += kPair) {
+      add_products<kPair>(view, n, grad, x, mean[0], dweight[0], dbias[0]);
+    }
+    for (; n < view.batch; ++n) add_products<1>(view, n, grad, x, mean[0], dweight[0], dbias[0]);
+  }
+  for (int64_t n = 0; view.spatial == 1 && n < view.batch; ++n) {
     const T* g = grad + n * view.image();
     const T* row = x + n * view.image();
-    if (view.spatial > 1) {
-      dbias[0] += fold_row<Sum, T>(g, view.spatial);
-      dweight[0] += sum_of_products(g, row, view.spatial, mean[0]);
-      continue;
-    }
     LUCID_LOOP
     for (int64_t j = 0; j < width; ++j) {
       dbias[j] += g[j];
