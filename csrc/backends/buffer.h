@@ -34,6 +34,7 @@ class Buffer {
     is_changing_.store(false, std::memory_order_release);
     is_changing_.notify_all();
   }
+  bool is_changing() const { return is_changing_.load(std::memory_order_acquire); }
   /// Returns when nobody writes: to be called by who takes the buffer from a tensor.
   void wait_for_change() const {
     while (is_changing_.load(std::memory_order_acquire)) is_changing_.wait(true);

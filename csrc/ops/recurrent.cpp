@@ -164,18 +164,14 @@ ValueId states_before(Builder& b, ValueId output, ValueId h0, bool reverse) {
   return b.op("concat", {first, rest}, {int64_t{0}});
 }
 
-// d w_hh = sum over steps of d_t^T h_(t-1): one product over all steps and sequences. Of its
-// factors the narrower one is turned, which moves less memory.
+// d w_hh = sum over steps of d_t^T h_(t-1): one product over all steps and sequences.
 ValueId weight_grad(Builder& b, const Node& node, ValueId output, ValueId d_projected) {
   const ValueId before = states_before(b, output, node.in(1), node.flag("reverse"));
   const Shape shape = b.shape(d_projected);
-  const int64_t units = b.shape(before)[2];
   const int64_t rows = shape[0] * shape[1];
-  const ValueId wide = b.reshape(d_projected, Shape{rows, shape[2]});
-  const ValueId narrow = b.reshape(before, Shape{rows, units});
-  if (shape[2] == units) return b.op("matmul", {wide, narrow}, {true, false});
-  const ValueId turned = b.op("matmul", {narrow, wide}, {true, false});
-  return b.permute(turned, {1, 0});
+  const ValueId d = b.reshape(d_projected, Shape{rows, shape[2]});
+  const ValueId states = b.reshape(before, Shape{rows, b.shape(before)[2]});
+  return b.op("matmul", {d, states}, {true, false});
 }
 
 bool wants_any(const Builder& b, const Node& node, const std::vector<bool>& wanted) {

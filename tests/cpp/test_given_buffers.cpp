@@ -1,9 +1,13 @@
-// Which outputs a plan lets a run write into the buffers of its inputs.
+// Which outputs a plan lets a run write into the buffers of its inputs; what runs last for that;
+// who waits for such a run.
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "backends/cpu/sink.h"
 #include "graph_testing.h"
 #include "planner/plan.h"
+#include "runtime_testing.h"
 
 namespace lucid {
 namespace {
@@ -171,6 +175,104 @@ graph {
   const auto nothing = [](size_t, size_t, size_t) { return false; };
   CHECK_EQ(donations(kUpdate, {{0, 0}}, nothing), std::string());
   CHECK_EQ(donations(kUpdate, {{0, 1}}, nothing), std::string("0<1"));  // dead by then
+}
+
+namespace {
+
+std::string sunk(std::string_view text, const std::vector<planner::Given>& given) {
+  return ir::to_string(cpu::sink_updates(testing::parse_graph(text), given));
+}
+
+// %2 and %3 only make the given output; what follows them can fail.
+constexpr std::string_view kStatistics = R"(
+graph {
+  %0 = input captured float32[4]
+  %1 = input argument float32[2, 4]
+  %2 = sum(%1) {dims=[0], keepdim=false} : float32[4]
+  %3 = mul(%2, %2) : float32[4]
+  %4 = add(%0, %3) : float32[4]
+  %5 = neg(%1) : float32[2, 4]
+  %6 = sum(%5) {dims=[0, 1], keepdim=false} : float32[]
+  return %6, %4
+}
+)";
+
+}  // namespace
+
+TEST(updates_of_given_buffers_sink) {
+  CHECK_EQ(sunk(kStatistics, {{1, 0}}), std::string(R"(graph {
+  %0 = input captured float32[4]
+  %1 = input argument float32[2, 4]
+  %2 = sum(%1) {dims=[0], keepdim=false} : float32[4]
+  %3 = neg(%1) : float32[2, 4]
+  %4 = sum(%3) {dims=[0, 1], keepdim=false} : float32[]
+  %5 = mul(%2, %2) : float32[4]
+  %6 = add(%0, %5) : float32[4]
+  return %4, %6
+}
+)"));
+  CHECK_EQ(sunk(kStatistics, {}), ir::to_string(testing::parse_graph(kStatistics)));
+}
+
+TEST(what_others_read_and_what_keeps_much_alive_does_not_sink) {
+  const std::string_view read_again = R"(graph {
+  %0 = input captured float32[4]
+  %1 = neg(%0) : float32[4]
+  %2 = sum(%1) {dims=[0], keepdim=false} : float32[]
+  return %2, %1
+}
+)";
+  CHECK_EQ(sunk(read_again, {{1, 0}}), std::string(read_again));
+  const std::string_view much = R"(graph {
+  %0 = input captured float32[9000]
+  %1 = cumsum(%0) {dim=0} : float32[9000]
+  %2 = neg(%1) : float32[9000]
+  %3 = cumsum(%0) {dim=0} : float32[9000]
+  return %3, %2
+}
+)";
+  CHECK_EQ(sunk(much, {{1, 0}}), std::string(much));
+}
+
+namespace {
+
+/// Does what other threads would do while this one waits.
+class WaitingHost final : public runtime::Host {
+ public:
+  explicit WaitingHost(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {
+    previous_ = std::exchange(runtime::process_state().host, this);
+  }
+  ~WaitingHost() override { runtime::process_state().host = previous_; }
+  ir::LocationRef caller() const override { return nullptr; }
+  void* pause() const override {
+    ++num_pauses;
+    meanwhile_();
+    return &num_pauses;
+  }
+  void resume(void*) const override {}
+
+  mutable int num_pauses = 0;
+
+ private:
+  std::function<void()> meanwhile_;
+  const runtime::Host* previous_;
+};
+
+}  // namespace
+
+TEST(who_waits_for_a_buffer_lets_others_run) {
+  const testing::TensorRef tensor = testing::floats({1, 2});
+  const backends::BufferRef buffer = tensor->value().buffer;
+  const testing::TensorRef other = testing::floats({3, 4});
+  buffer->begin_change();
+  const WaitingHost host([&] {
+    tensor->assign({.value = other->value()});
+    buffer->end_change();
+  });
+  CHECK_EQ(testing::elements_of(tensor), (std::vector<float>{3, 4}));  // the value put in meanwhile
+  CHECK_EQ(host.num_pauses, 1);
+  CHECK_EQ(testing::elements_of(tensor), (std::vector<float>{3, 4}));
+  CHECK_EQ(host.num_pauses, 1);
 }
 
 }  // namespace lucid

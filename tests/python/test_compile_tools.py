@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lucid
 import lucid.nn as nn
@@ -40,6 +41,7 @@ def test_dumped_graphs(tmp_path: Path) -> None:
         "02-fold_constants.ir",
         "03-merge_common.ir",
         "04-drop_dead.ir",
+        "05-save_memory.ir",
     ]
     before = (folder / names[0]).read_text(encoding="utf-8")
     after = (folder / names[-1]).read_text(encoding="utf-8")
@@ -110,3 +112,12 @@ def test_verifier_catches_a_wrong_type() -> None:
     text = "graph {\n  %0 = input argument float32[2]\n  %1 = tanh(%0) : float32[3]\n  return %1\n}"
     with pytest.raises(lucid.UserError, match="tanh makes float32\\[2\\] but %1 is float32\\[3\\]"):
         lucid._C.parse_graph(text)
+
+
+def test_star_import_hides_no_builtin() -> None:
+    names: dict[str, Any] = {}
+    exec("from lucid.compile import *", names)
+    assert "compile" not in names
+    assert names["make_step"] is lucid.compile.make_step
+    assert all(hasattr(lucid.compile, name) for name in lucid.compile.__all__)
+    assert callable(lucid.compile.compile)

@@ -451,6 +451,63 @@ def test_a_fused_step_beside_readers() -> None:
     train_beside_readers(model, lucid.randn(32, 64))
 
 
+def statistics_model() -> nn.Sequential:
+    lucid.manual_seed(4)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.BatchNorm2d(8, momentum=None),
+        nn.Flatten(),
+        nn.Linear(8 * 4 * 4, 5),
+    )
+
+
+def test_running_statistics_are_written_in_place() -> None:
+    model, twin = statistics_model(), statistics_model()
+    optimizers = [optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, twin)]
+    step = fused_step(model, F.cross_entropy, optimizers[0], fallback="error")
+    target = lucid.randint(0, 5, (4,))
+    for i in range(4):
+        x = lucid.randn(4, 3, 8, 8)
+        before = [address(t) for t in model.state_dict().values()]
+        spent = allocations(lambda: step(x, target))  # noqa: B023
+        assert [address(t) for t in model.state_dict().values()] == before
+        assert i < 2 or spent == 1  # the loss
+        optimizers[1].zero_grad()
+        F.cross_entropy(twin(x), target).backward()
+        optimizers[1].step()
+        assert state_bits(model) == state_bits(twin)
+
+
+def test_statistics_that_somebody_holds_keep_their_values() -> None:
+    model = statistics_model()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    step = fused_step(model, F.cross_entropy, optimizer, fallback="error")
+    x, target = lucid.randn(4, 3, 8, 8), lucid.randint(0, 5, (4,))
+    step(x, target)
+    held = [b.numpy() for b in model.buffers()]
+    before = [array.copy() for array in held]
+    step(x, target)
+    for array, values, buffer in zip(held, before, model.buffers(), strict=True):
+        assert np.array_equal(array, values)
+        assert not np.array_equal(buffer.numpy(), values)
+
+
+def test_a_failing_step_leaves_the_statistics() -> None:
+    model = statistics_model()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    step = fused_step(model, F.cross_entropy, optimizer, fallback="error")
+    x = lucid.randn(4, 3, 8, 8)
+    for _ in range(2):
+        step(x, lucid.tensor([0, 1, 2, 3]))
+    before = state_bits(model)
+    with pytest.raises(lucid.OutOfRangeError):
+        step(x, lucid.tensor([0, 1, 2, 99]))
+    assert state_bits(model) == before
+
+
 def test_a_step_whose_python_reads_what_it_updates_does_not_wait_for_itself() -> None:
     seen: list[float] = []
 

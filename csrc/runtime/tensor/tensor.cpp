@@ -60,11 +60,16 @@ Cell& Tensor::seen() const {
 }
 
 const Variable& Tensor::variable() const {
-  if (cell_->view != nullptr) refresh();
-  const Variable& found = seen().variable;
-  // A run that overwrites a cell's buffer needs no lock of ours to end.
-  if (found.value.buffer != nullptr) found.value.buffer->wait_for_change();
-  return found;
+  while (true) {
+    if (cell_->view != nullptr) refresh();
+    const Variable& found = seen().variable;
+    if (found.value.buffer == nullptr || !found.value.buffer->is_changing()) return found;
+    // A run that overwrites a cell's buffer needs no lock of ours to end. Others may put another
+    // value into the cell meanwhile.
+    const backends::BufferRef buffer = found.value.buffer;
+    const HostPause pause(true);
+    buffer->wait_for_change();
+  }
 }
 
 void Tensor::refresh() const {

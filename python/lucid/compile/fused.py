@@ -546,6 +546,11 @@ def compile_optimizer(*args: Any, **options: Any) -> Any:
     Raises: ArgumentTypeError for something else than an optimizer, UnsupportedError for an
         optimizer with a ``step`` of its own.
     """
+    if not args and not options:
+        raise _C.ArgumentTypeError(
+            "compile_optimizer: needs an optimizer: call it as compile_optimizer(optimizer), or "
+            "with model, loss_fn and optimizer"
+        )
     if len(args) != 1 or options:
         return fused_step(*args, **options)
     (optimizer,) = args

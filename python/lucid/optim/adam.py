@@ -194,6 +194,12 @@ class AdamW(Adam):
             decoupled_weight_decay=True,
         )
 
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """As :meth:`Optimizer.load_state_dict`; a state of Adam decays as AdamW from then on."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
+
 
 class Adamax(Optimizer):
     """Adam with the largest gradient so far, decayed, in place of the root mean square.

@@ -17,6 +17,7 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.autograd import enable_grad, no_grad
 from lucid.nn.parameter import clear_grad
+from lucid.optim.loading import check_origin
 from lucid.optim.update import Updates
 
 ParamsLike = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -227,7 +228,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave; tensors are copied to the parameters' dtype.
 
-        Raises: UserError if groups or their sizes differ; then nothing has been changed.
+        Raises: UserError if groups or their sizes differ, or the state is one of another class;
+            then nothing has been changed.
         """
         saved = [dict(group) for group in state_dict["param_groups"]]
         if len(saved) != len(self.param_groups):
@@ -241,6 +243,7 @@ class Optimizer:
                     "load_state_dict: sizes of a parameter group differ: got "
                     f"{len(new['params'])} for {len(old['params'])}"
                 )
+        check_origin(self, saved, state_dict["state"])
         by_number = {
             number: param
             for old, new in zip(self.param_groups, saved, strict=True)

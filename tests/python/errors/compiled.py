@@ -341,6 +341,13 @@ OPTIONS = [
         "load_compiled: the file's sizes do not fit its graph; save it again",
     ),
     ErrorCase(
+        "compile_optimizer: nothing",
+        compile_optimizer,
+        lucid.ArgumentTypeError,
+        "compile_optimizer: needs an optimizer: call it as compile_optimizer(optimizer), or with "
+        "model, loss_fn and optimizer",
+    ),
+    ErrorCase(
         "make_step: segments",
         lambda: make_step(STACK, total, segments=0),
         lucid.UserError,

@@ -16,6 +16,13 @@ def sgd(**options: Any) -> optim.SGD:
     return optim.SGD([leaf(2)], **{"lr": 0.1, **options})
 
 
+def foreign_state() -> dict[str, Any]:
+    """A state whose groups fit Adam, but whose tensors are those of Adamax."""
+    state = optim.Adam([leaf(2)]).state_dict()
+    state["state"] = {0: {"step": 1, "exp_avg": f32(2), "exp_inf": f32(2)}}
+    return state
+
+
 def numbers(count: int = 4) -> data.TensorDataset:
     return data.TensorDataset(f32(count))
 
@@ -137,6 +144,20 @@ CASES = [
         lambda: loaded([{"params": [0, 1]}]),
         lucid.UserError,
         "load_state_dict: sizes of a parameter group differ: got 2 for 1",
+    ),
+    ErrorCase(
+        "optimizer: state of another class",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(sgd().state_dict()),
+        lucid.UserError,
+        "load_state_dict: the state of SGD does not fit Adam: a group lacks amsgrad, betas, eps; "
+        "load it into an optimizer of the class that it was saved from",
+    ),
+    ErrorCase(
+        "optimizer: tensors of another class",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(foreign_state()),
+        lucid.UserError,
+        "load_state_dict: Adam keeps exp_avg, exp_avg_sq of a parameter: got exp_avg, exp_inf; "
+        "load it into an optimizer of the class that it was saved from",
     ),
     ErrorCase(
         "optimizer: differentiable",

@@ -1,0 +1,78 @@
+"""Whose state is it? Refuses a saved state of another class of optimizer by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid import _C
+from lucid._C import Tensor
+
+if TYPE_CHECKING:
+    from lucid.optim.optimizer import Optimizer
+
+__all__ = ["check_origin"]
+
+# Options that choose how an update runs, or came in late: states of other versions lack them.
+_SWITCHES = frozenset(
+    ("foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay")
+)
+_COUNTS = frozenset(("step", "mu_product"))
+
+
+def check_origin(
+    optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], states: Mapping[Any, Any]
+) -> None:
+    """Raise UserError unless saved groups and states are of the optimizer's class."""
+    mine = frozenset(optimizer.defaults) - _SWITCHES
+    for group in groups:
+        saved = frozenset(group) - _SWITCHES
+        name, its = _class_of(saved)
+        if mine <= saved and its <= mine:
+            continue
+        missing, more = sorted(mine - saved), sorted(its - mine)
+        found = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(more)}"
+        raise _C.UserError(
+            f"load_state_dict: the state of {name} does not fit {type(optimizer).__name__}: a "
+            f"group {found}; load it into an optimizer of the class that it was saved from"
+        )
+    _check_states(optimizer, groups, states)
+
+
+def _class_of(options: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """The classes of this package that have the most of these options, and those."""
+    from lucid import optim
+
+    names: list[str] = []
+    best: frozenset[str] = frozenset()
+    for name in optim.__all__:
+        kind = getattr(optim, name)
+        if name == "Optimizer" or not isinstance(kind, type):
+            continue
+        its = frozenset(inspect.signature(kind).parameters) - _SWITCHES - {"params"}
+        if its == best:
+            names.append(name)
+        elif its <= options and len(its) > len(best):
+            names, best = [name], its
+    return " or ".join(names) or "another class", best
+
+
+def _check_states(
+    optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], states: Mapping[Any, Any]
+) -> None:
+    """Compare the first state that has tensors with one that the optimizer would make."""
+    for saved, group in zip(groups, optimizer.param_groups, strict=True):
+        for number, param in zip(saved["params"], group["params"], strict=True):
+            values = states.get(number, {})
+            names = {name for name, v in values.items() if isinstance(v, Tensor)} - _COUNTS
+            if not names:
+                continue
+            wanted = set(optimizer._tensors(param, {**group, **saved}, {}))
+            if wanted <= names:
+                return
+            raise _C.UserError(
+                f"load_state_dict: {type(optimizer).__name__} keeps {', '.join(sorted(wanted))} of "
+                f"a parameter: got {', '.join(sorted(names))}; load it into an optimizer of the "
+                "class that it was saved from"
+            )
