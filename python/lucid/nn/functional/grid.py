@@ -26,7 +26,6 @@ class _Tap(NamedTuple):
     is_inside: Tensor | None
 
 
-@autocast_as("float32")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions that an affine map takes those of an image to, for :func:`grid_sample`.
 
