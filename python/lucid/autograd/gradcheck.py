@@ -140,6 +140,10 @@ def _differentiated(args: tuple[Any, ...]) -> list[int]:
 
 def _checked_outputs(result: Any) -> list[Tensor]:
     """The outputs that have gradients."""
+    if not isinstance(result, (Tensor, tuple, list)):
+        raise _C.ArgumentTypeError(
+            f"gradcheck: func must return a Tensor or a tuple of them: got {type(result).__name__}"
+        )
     results = (result,) if isinstance(result, Tensor) else tuple(result)
     return [
         r for r in results if isinstance(r, Tensor) and r.requires_grad and r.is_floating_point()

@@ -86,6 +86,11 @@ class Ragged:
         """(sum of lengths, *) to (T, N, *), or as many steps as are asked for."""
         steps = self.num_steps if num_steps is None else num_steps
         total = int(self._is_there.sum())
+        if data.ndim == 0 or data.shape[0] != total:
+            raise _C.ShapeError(
+                f"PackedSequence: data must have {total} elements, the sum of batch_sizes: got "
+                f"shape {tuple(data.shape)}"
+            )
         places = numpy.full((steps, self.num_sequences), total)  # the padding follows the data
         places[: self.num_steps][self._is_there] = numpy.arange(total)
         rest = tuple(data.shape[1:])

@@ -188,6 +188,36 @@ CASES = [
         "pack_padded_sequence: lengths must be 2 numbers from 1 to 4: got [5, 0]",
     ),
     ErrorCase(
+        "pack_padded_sequence: kind of lengths",
+        lambda: rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2.5]),
+        lucid.ArgumentTypeError,
+        "pack_padded_sequence: lengths must be ints, or a tensor (N,) of them: got [4, 2.5]",
+    ),
+    ErrorCase(
+        "pack_padded_sequence: no sequence",
+        lambda: rnn.pack_padded_sequence(f32(4, 0, 3), []),
+        lucid.ShapeError,
+        "pack_padded_sequence: expected at least one sequence: got none",
+    ),
+    ErrorCase(
+        "PackedSequence: data",
+        lambda: rnn.pad_packed_sequence(PACKED._replace(data=f32(7, 3))),
+        lucid.ShapeError,
+        "PackedSequence: data must have 6 elements, the sum of batch_sizes: got shape (7, 3)",
+    ),
+    ErrorCase(
+        "LSTM: kind of proj_size",
+        lambda: nn.LSTM(3, 4, proj_size=1.5),
+        lucid.ArgumentTypeError,
+        "LSTM: proj_size must be an int: got float",
+    ),
+    ErrorCase(
+        "LSTM: no steps to project",
+        lambda: nn.LSTM(3, 4, proj_size=2)(f32(0, 2, 3)),
+        lucid.ShapeError,
+        "LSTM: there are no time steps: input (0, 2, 3); give at least one",
+    ),
+    ErrorCase(
         "pad_packed_sequence: length",
         lambda: rnn.pad_packed_sequence(PACKED, total_length=3),
         lucid.UserError,

@@ -123,6 +123,12 @@ CHECKS = [
         "gradcheck: no input requires a gradient; set requires_grad on a floating tensor",
     ),
     ErrorCase(
+        "gradcheck: result",
+        lambda: autograd.gradcheck(lambda x: None, one_double()),
+        lucid.ArgumentTypeError,
+        "gradcheck: func must return a Tensor or a tuple of them: got NoneType",
+    ),
+    ErrorCase(
         "gradcheck: wrong gradient",
         lambda: autograd.gradcheck(WrongGradient.apply, one_double()),
         GradcheckError,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.arguments import as_int
 from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import require_tensors
 
@@ -40,6 +41,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Source: Jaderberg and others 2015, arXiv:1506.02025, equation 1.
     """
     require_tensors("affine_grid", theta=theta)
+    size = [as_int("affine_grid", "size", n) for n in size]
     rank = len(size) - 2
     if rank not in (2, 3) or any(n <= 0 for n in size):
         raise _C.ShapeError(f"affine_grid: size must be 4 or 5 positive sizes: got {tuple(size)}")

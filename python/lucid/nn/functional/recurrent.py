@@ -79,6 +79,10 @@ def projected_lstm_states(
     Returns: h (T, N, P) and c (T, N, H) after each step.
     Source: Sak, Senior and Beaufays 2014, arXiv:1402.1128.
     """
+    if input.shape[0] == 0:
+        raise _C.ShapeError(
+            f"LSTM: there are no time steps: input {tuple(input.shape)}; give at least one"
+        )
     projected = linear(input, weight_ih, _joined_bias(bias_ih, bias_hh))
     h, c = h0, c0
     states, cells = [], []

@@ -99,6 +99,10 @@ class RNNBase(Module):
         check_sizes(op, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if not 0 <= dropout <= 1:
             raise _C.UserError(f"{op}: dropout must be from 0 to 1: got {dropout}")
+        if isinstance(proj_size, bool) or not isinstance(proj_size, int):
+            raise _C.ArgumentTypeError(
+                f"{op}: proj_size must be an int: got {type(proj_size).__name__}"
+            )
         if not 0 <= proj_size < hidden_size:
             raise _C.UserError(
                 f"{op}: proj_size must be from 0 to hidden_size - 1 = {hidden_size - 1}: got "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 
 from lucid import _C
@@ -166,8 +167,15 @@ def _require_packed(op: str, sequence: object) -> None:
 
 def _lengths(op: str, lengths: Tensor | Sequence[int], longest: int, count: int) -> list[int]:
     """Lengths as ints. Raises: UserError unless there are ``count`` from 1 to ``longest``."""
-    given = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-    numbers = [int(length) for length in given] if isinstance(given, list) else [int(given)]
+    given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
+    try:
+        numbers = [operator.index(length) for length in given]
+    except TypeError:
+        raise _C.ArgumentTypeError(
+            f"{op}: lengths must be ints, or a tensor (N,) of them: got {given!r}"
+        ) from None
+    if count == 0:
+        raise _C.ShapeError(f"{op}: expected at least one sequence: got none")
     if len(numbers) != count or not all(1 <= length <= longest for length in numbers):
         raise _C.UserError(
             f"{op}: lengths must be {count} numbers from 1 to {longest}: got {numbers}"
