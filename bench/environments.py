@@ -9,10 +9,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / ".envs"
 
-# Exact versions, so that results repeat. The CPU serves in all of them.
+# Exact versions, so that results repeat. The CPU serves in all of them but mlx.
 REQUIREMENTS = {
     "torch": ("torch==2.13.0", "numpy>=2,<3"),
     "jax": ("jax==0.10.2", "numpy>=2,<3"),
+    "mlx": ("mlx==0.32.4", "numpy>=2,<3"),
     "plot": ("matplotlib>=3.8,<4",),
 }
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import environments
 import limits
+import metal
 import targets
 from machine import Machine, MachineError
 from remote import CONTESTANTS, Contestant, Remote, WorkerError
@@ -78,6 +79,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--all", action="store_true", help="all workloads and modes, and what is to be reached")
     add("--segments", action="store_true", help="time against memory by number of segments instead")
     add("--memory-limit", action="store_true", help="time against memory by limit instead")
+    add("--device", choices=("cpu", "metal"), default="cpu", help="metal: beside MPS and MLX")
     add("--json", type=Path, metavar="FILE")
     add("--plot", type=Path, metavar="FILE", help="a PNG; needs matplotlib")
     options = parser.parse_args(arguments)
@@ -376,6 +378,8 @@ def _home(contestant: Contestant) -> str:
 def main(arguments: list[str]) -> int:
     """Exit status: 0; 1 if one of lucid failed or losses differ; 3 if a peer is not to be had."""
     options = _parse(arguments)
+    if options.device == "metal":
+        return metal.run(options)
     if options.segments:
         return _run_segments(options)
     if options.memory_limit:

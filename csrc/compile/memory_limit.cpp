@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "passes/recompute.h"
+#include "planner/plan.h"
 
 namespace lucid::compile {
 namespace {
@@ -42,6 +43,10 @@ struct Planned {
   int64_t peak = 0;
 };
 
+bool is_longer(const passes::MemoryModel& model, const Order& order) {
+  return order.size() > passes::original_order(model).size();
+}
+
 class Search {
  public:
   Search(const ir::Graph& graph, std::span<const int64_t> scratch_sizes, int64_t limit_bytes,
@@ -54,9 +59,15 @@ class Search {
         done_(done) {}
 
   ir::Graph run() {
-    done_.peak_before = done_.peak = arena_of_(graph_, scratch_sizes_);
     for (const passes::Work& work : model_.work()) done_.whole += work.cost;
-    if (done_.peak_before <= limit_bytes_) return graph_;
+    Planned free{graph_, arena_of_(graph_, scratch_sizes_)};
+    Order order = passes::recompute_cheap(model_);
+    if (is_longer(model_, order)) {
+      Planned cheap = laid_out(order);
+      if (cheap.peak < free.peak) free = std::move(cheap);
+    }
+    done_.peak_before = done_.peak = free.peak;
+    if (done_.peak_before <= limit_bytes_) return std::move(free.graph);
     for (size_t policy = 0; policy < kPolicies.size(); ++policy) open(policy, limit_bytes_);
     for (int i = 0; i < kMaxPlans && !candidates_.empty(); ++i) {
       const Candidate candidate = take_cheapest();
@@ -165,6 +176,18 @@ LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
                                   " without a limit; raise the limit or make the batch smaller"),
       smallest_(smallest),
       before_(before) {}
+
+ir::Graph save_memory(ir::Graph graph) {
+  const std::vector<int64_t> scratch_sizes(graph.nodes().size(), 0);
+  const passes::MemoryModel model(graph, scratch_sizes);
+  const Order order = passes::recompute_cheap(model);
+  if (!is_longer(model, order)) return graph;
+  ir::Graph cheap = passes::reordered(graph, model, order);
+  const std::vector<int64_t> cheap_scratch(cheap.nodes().size(), 0);
+  const int64_t before = planner::plan(graph, scratch_sizes).arena_bytes;
+  return planner::plan(cheap, cheap_scratch).arena_bytes < before ? std::move(cheap)
+                                                                  : std::move(graph);
+}
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
                      int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done) {

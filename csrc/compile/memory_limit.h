@@ -11,13 +11,17 @@
 
 namespace lucid::compile {
 
+/// The graph in which cheap values are made again (`passes::recompute_cheap`), if its arena is the
+/// smaller one; else the graph itself. Results are the same, bit for bit.
+ir::Graph save_memory(ir::Graph graph);
+
 /// What a memory limit did to a graph.
 struct Recomputation {
-  int64_t peak_before = 0;  ///< bytes of the arena without a limit
-  int64_t peak = 0;         ///< bytes of the arena now
-  int64_t num_repeated = 0;
-  ops::Cost repeated;  ///< cost of the nodes that run again
-  ops::Cost whole;     ///< cost of the graph with every node run once
+  int64_t peak_before = 0;   ///< bytes of the arena without a limit, with cheap values made again
+  int64_t peak = 0;          ///< bytes of the arena now
+  int64_t num_repeated = 0;  ///< none where the peak without a limit fits
+  ops::Cost repeated;        ///< cost of the nodes that run again
+  ops::Cost whole;           ///< cost of the graph with every node run once
 };
 
 /// A limit that cannot be met, and the smallest peak that was found.

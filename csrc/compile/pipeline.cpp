@@ -106,13 +106,18 @@ void check_arena(const Compiled& compiled, int64_t limit_bytes) {
                   "; leave the limit out");
 }
 
-// Under a limit values are computed again to keep to it.
-void compile_executable(Compiled& compiled, backends::Backend& backend, const Options& options,
-                        Dumper& dumper) {
+// Values are computed again where that costs nothing, and under a limit to keep to it.
+void compile_executable(Compiled& compiled, Device device, const Options& options, Dumper& dumper) {
+  backends::Backend& backend = backends::backend_for(device);
   backends::CompileHints hints;
   hints.given = options.given;
   hints.disk = backends::DiskCache::from_environment();
   if (!options.memory_limit) {
+    if (device == Device::kCpu) {  // others lay out their memory themselves
+      compiled.graph = save_memory(std::move(compiled.graph));
+      ir::verify(compiled.graph, "save_memory");
+      dumper.write("save_memory", compiled.graph);
+    }
     compiled.executable = backend.compile(compiled.graph, hints);
     return;
   }
@@ -145,7 +150,7 @@ CompiledRef compile_graph(ir::Graph graph, Device device, const Options& options
   compiled->graph = passes::run_pipeline(
       std::move(graph),
       [&](std::string_view pass, const ir::Graph& after) { dumper.write(pass, after); });
-  compile_executable(*compiled, backends::backend_for(device), options, dumper);
+  compile_executable(*compiled, device, options, dumper);
   if (!compiled->executable->is_loaded()) {
     runtime::process_state().compilations.fetch_add(1, std::memory_order_relaxed);
   }

@@ -1,5 +1,6 @@
 #include "passes/patterns.h"
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 #include <string_view>
@@ -43,7 +44,103 @@ std::optional<ir::ValueId> neutral_operand(const ir::Graph& graph, const ir::Nod
   return std::nullopt;
 }
 
+/// A piece and where it lies on the only axis that it does not fill.
+struct Piece {
+  ir::ValueId value;
+  int64_t start;
+  int64_t size;
+};
+
+/// Dense windows of zeros that a tree of additions adds up.
+class PieceCollector {
+ public:
+  PieceCollector(const ir::Graph& graph, const ir::ValueType& type) : graph_(graph), type_(type) {}
+
+  /// The right operand first: in a long sum of other things it ends the search.
+  bool collect(const ir::Node& node) {
+    return ++num_additions_ < kMaxPieces && collect(node.in(1)) && collect(node.in(0));
+  }
+
+  /// The pieces in the order of the axis, if they fill it.
+  std::optional<Pieces> joined() {
+    if (dim_ < 0) return std::nullopt;
+    std::ranges::sort(pieces_, {}, &Piece::start);
+    Pieces result{{}, dim_};
+    int64_t end = 0;
+    for (const Piece& piece : pieces_) {
+      if (piece.start != end) return std::nullopt;
+      end += piece.size;
+      result.values.push_back(piece.value);
+    }
+    if (end != type_.shape[static_cast<int>(dim_)]) return std::nullopt;
+    return result;
+  }
+
+ private:
+  bool collect(ir::ValueId value) {
+    const ir::Node* node = producer(graph_, value);
+    if (node == nullptr || graph_.type(value) != type_) return false;
+    if (node->op->name == "add") return collect(*node);
+    return node->op->name == "slice_update" && is_constant(graph_, node->in(0), 0.0) &&
+           add_window(*node);
+  }
+
+  bool add_window(const ir::Node& node) {
+    const Shape& piece = graph_.type(node.in(1)).shape;
+    const ir::Ints& starts = node.ints("starts");
+    int64_t cut = -1;
+    for (int axis = 0; axis < piece.rank(); ++axis) {
+      const auto a = static_cast<size_t>(axis);
+      if (piece[axis] > 1 && node.ints("steps")[a] != 1) return false;
+      if (piece[axis] == type_.shape[axis]) continue;
+      if (cut >= 0) return false;
+      cut = axis;
+    }
+    if (cut < 0 || (dim_ >= 0 && cut != dim_)) return false;
+    dim_ = cut;
+    pieces_.push_back({node.in(1), starts[static_cast<size_t>(cut)], piece[static_cast<int>(cut)]});
+    return true;
+  }
+
+  const ir::Graph& graph_;
+  static constexpr int kMaxPieces = 64;
+
+  const ir::ValueType& type_;
+  int num_additions_ = 0;
+  std::vector<Piece> pieces_;
+  int64_t dim_ = -1;
+};
+
 }  // namespace
+
+std::optional<Pieces> summed_pieces(const ir::Graph& graph, const ir::Node& node,
+                                    const ir::ValueType& type) {
+  if (node.op->name != "add" || !is_floating(type.dtype) || type.num_elements() == 0) {
+    return std::nullopt;
+  }
+  PieceCollector collector(graph, type);
+  if (!collector.collect(node)) return std::nullopt;
+  return collector.joined();
+}
+
+ir::ValueId append_joined(ir::Graph& graph, const Pieces& pieces, const ir::ValueType& type,
+                          const ir::LocationRef& location) {
+  const auto append = [&](std::string_view op, std::vector<std::optional<ir::ValueId>> inputs,
+                          ir::Attrs attrs, const ir::ValueType& made) {
+    ir::Node node;
+    node.op = &ops::get(op);
+    node.inputs = std::move(inputs);
+    node.attrs = std::move(attrs);
+    node.location = location;
+    return graph.add_node(std::move(node), std::span(&made, 1)).front();
+  };
+  const ir::ValueId joined =
+      append("concat", {pieces.values.begin(), pieces.values.end()}, {pieces.dim}, type);
+  // Like the zeros that were added, it turns -0 into 0.
+  const ir::ValueId zero =
+      append("full", {}, {ir::Ints{}, type.dtype, 0.0}, ir::ValueType{type.dtype, Shape{}});
+  return append("add", {joined, zero}, {}, type);
+}
 
 std::optional<ir::ValueId> equal_operand(const ir::Graph& graph, const ir::Node& node,
                                          const ir::ValueType& type) {

@@ -21,6 +21,11 @@ ir::Graph simplify(const ir::Graph& graph) {
       rewriter.replace(node.outputs.front(), *equal);
       continue;
     }
+    if (const auto pieces = summed_pieces(rewriter.graph(), renamed, type)) {
+      rewriter.replace(node.outputs.front(),
+                       append_joined(rewriter.graph(), *pieces, type, node.location));
+      continue;
+    }
     rewriter.append(node, std::move(renamed));
   }
   return std::move(rewriter).finish();

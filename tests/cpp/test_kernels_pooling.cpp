@@ -18,6 +18,8 @@ const Case kCases[] = {
     {{2, 3, 8, 10}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false},
     {{2, 3, 7, 9}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false},
     {{2, 3, 7, 9}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, true},
+    {{2, 2, 28, 28}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false},
+    {{2, 2, 6, 38}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false},
     {{1, 2, 24, 48}, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false},
     {{2, 2, 11, 9}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, true},
     {{2, 2, 11, 20}, {3, 2}, {1, 1}, {1, 1}, {1, 1}, false},
@@ -105,11 +107,36 @@ TEST(max_pool_of_nan_and_infinity) {
   CHECK_EQ(wide[1].elements(), Doubles({0, 2, 2}));
 }
 
+// Sizes as of 2 x 2 windows, but places of no such window: the gradient goes where they say.
+TEST(max_pool_grad_follows_the_indices) {
+  for (const int64_t width : {4, 7, 10, 20, 40}) {
+    const Shape pooled{1, 2, 3, width / 2};
+    Doubles places;
+    for (int64_t i = 0; i < 2 * 3 * (width / 2); ++i) {
+      places.push_back(static_cast<double>(i * 5 % (6 * width)));
+    }
+    const Value grad = integers(DType::kFloat32, pooled, -9, 9);
+    Doubles dx(static_cast<size_t>(2 * 6 * width));
+    for (int64_t o = 0; o < grad.size(); ++o) {
+      const int64_t plane = o / (3 * (width / 2));
+      dx[static_cast<size_t>(plane * 6 * width) +
+         static_cast<size_t>(places[static_cast<size_t>(o)])] += grad.at(o);
+    }
+    const Value indices(DType::kInt32, pooled, places);
+    const Attrs attrs{Ints{1, 2, 6, width}};
+    CHECK_EQ(run("max_pool_grad", {grad, indices}, attrs)[0].elements(), dx);
+  }
+}
+
 TEST(max_pool_grad_refuses_bad_indices) {
   const Value grad = normal(DType::kFloat32, {1, 1, 1});
   const Value index(DType::kInt32, {1, 1, 1}, {4});
   CHECK_THROWS(run("max_pool_grad", {grad, index}, Attrs{Ints{1, 1, 4}}), Error,
                "max_pool_grad: index out of range: 4 for size 4");
+  const Value grads = normal(DType::kFloat32, {1, 1, 2, 2});
+  const Value bad(DType::kInt32, {1, 1, 2, 2}, {0, 2, 8, -1});
+  CHECK_THROWS(run("max_pool_grad", {grads, bad}, Attrs{Ints{1, 1, 4, 4}}), Error,
+               "max_pool_grad: index out of range: -1 for size 16");
 }
 
 TEST(avg_pool_and_gradient) {

@@ -51,6 +51,32 @@ TEST(simplify_neutral_operands) {
   drops("mul", "1");
 }
 
+// Two pieces of the gradient of a value of six columns, each in zeros.
+std::string pieces(const std::string& first, const std::string& second,
+                   const std::string& zero = "0.0") {
+  return "  %1 = full() {shape=[2, 6], dtype=float32, value=" + zero +
+         "} : float32[2, 6]\n  %2 = slice_update(%1, %0) {" + first +
+         "} : float32[2, 6]\n  %3 = slice_update(%1, %0) {" + second +
+         "} : float32[2, 6]\n  %4 = add(%2, %3) : float32[2, 6]\n  return %4\n}\n";
+}
+
+TEST(simplify_joins_pieces_that_fill_an_axis) {
+  const std::string low = "starts=[0, 0], steps=[1, 1]";
+  const std::string high = "starts=[0, 3], steps=[1, 1]";
+  const std::string joined =
+      "  %4 = concat(%0, %0) {dim=1} : float32[2, 6]\n"
+      "  %5 = full() {shape=[], dtype=float32, value=0.0} : float32[]\n"
+      "  %6 = add(%4, %5) : float32[2, 6]\n  return %6\n}\n";
+  for (const std::string& body : {pieces(low, high), pieces(high, low)}) {
+    rewrites(passes::simplify, body, body.substr(0, body.find("  %4 = add")) + joined);
+  }
+  keeps(passes::simplify, pieces(low, low));
+  keeps(passes::simplify, pieces(low, "starts=[0, 2], steps=[1, 1]"));
+  keeps(passes::simplify, pieces(low, "starts=[0, 1], steps=[1, 2]"));
+  keeps(passes::simplify, pieces(low, high, "-0.0"));
+  keeps(passes::simplify, pieces(low, high, "1.0"));
+}
+
 TEST(simplify_keeps_what_is_not_exact) {
   keeps(passes::simplify, with_constant("add", "0.0"));  // -0 + 0 is 0
   keeps(passes::simplify, with_constant("add", "0.0", true));

@@ -41,6 +41,7 @@ def test_dumped_graphs(tmp_path: Path) -> None:
         "02-fold_constants.ir",
         "03-merge_common.ir",
         "04-drop_dead.ir",
+        "05-save_memory.ir",
     ]
     before = (folder / names[0]).read_text(encoding="utf-8")
     after = (folder / names[-1]).read_text(encoding="utf-8")

@@ -108,6 +108,28 @@ def test_arena_peak_has_not_grown(name: str) -> None:
     assert step.memory()["arena_peak"] <= ARENA_PEAKS[name]
 
 
+def test_cheap_values_are_made_again_where_the_caches_have_lost_them() -> None:
+    rows, width, inner, blocks = 512, 512, 128, 12
+
+    def block() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width), nn.LayerNorm(width)
+        )
+
+    model = nn.Sequential(*(block() for _ in range(blocks)))
+    batch = floats(3, rows, width), labels(3, width, rows)
+    step = make_step(model, F.cross_entropy, fallback="error")
+    step(*batch).backward()
+    # Kept are the inputs of GELU and of LayerNorm; their results would be as much again.
+    needed = 4 * rows * (width + inner) * blocks
+    assert needed < step.memory()["arena_peak"] < 1.6 * needed
+    gradients = [p.grad.numpy() for p in model.parameters()]
+    model.zero_grad()
+    F.cross_entropy(model(batch[0]), batch[1]).backward()
+    for compiled_grad, parameter in zip(gradients, model.parameters(), strict=True):
+        assert compiled_grad.tobytes() == parameter.grad.numpy().tobytes()
+
+
 # Prints the planned bytes and the rise of the resident high-water mark, for argv[1] segments.
 RESIDENT = """
 import gc, sys
@@ -166,5 +188,5 @@ def test_resident_memory_is_as_planned(segments: int, tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     planned, resident = map(int, result.stdout.split())
     rest = 8_000_000  # gradients' tensors, the tape, what the allocator keeps
-    assert planned > 100_000_000
+    assert planned > 80_000_000
     assert abs(resident - planned) <= 0.1 * planned + rest, (planned, resident)

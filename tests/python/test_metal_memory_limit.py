@@ -201,7 +201,6 @@ def test_automatic_segments_keep_to_a_limit() -> None:
         model, F.cross_entropy, candidates=(1, 2, 4), memory_limit=limit, fallback="error"
     )
     step(*batch).backward()
-    assert step.chosen_segments() > 1
     assert step.memory()["arena_peak"] <= limit
     with pytest.raises(lucid.UserError, match="memory_limit=10 bytes cannot be met: the smallest"):
         make_autoseg_step(model, F.cross_entropy, memory_limit=10, fallback="error")(*batch)

@@ -11,6 +11,7 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/memory_pool.h"
 #include "backends/cpu/sink.h"
+#include "backends/cpu/views.h"
 #include "planner/plan.h"
 
 namespace lucid::cpu {
@@ -40,13 +41,32 @@ std::string with_location(const char* what, const ir::LocationRef& location) {
 }
 
 // The kernel of a node; what it refuses is told with the user's line.
-std::unique_ptr<Kernel> located_kernel(const ir::Graph& graph, const ir::Node& node) {
+std::unique_ptr<Kernel> located_kernel(const NodeView& view) {
+  const ir::Node& node = view.node;
   try {
-    return make_kernel({node, graph});
+    return make_kernel(view);
   } catch (const Error& error) {
     throw Error(error.kind(), with_location(error.what(), node.location));
   }
 }
+
+// A graph as it runs: the graph it was made of, the one with views in it, and the fused one.
+struct Lowered {
+  explicit Lowered(const ir::Graph& from)
+      : source(from), viewed(use_views(from)), fused(fuse_elementwise(viewed.graph)) {}
+
+  // Place in the source of a node that is not fused.
+  size_t origin(size_t node) const { return viewed.origins[fused.origins[node]]; }
+  // The node as its kernel sees it.
+  NodeView view(size_t node) const {
+    const NodeViews& views = viewed.views[fused.origins[node]];
+    return {source.nodes()[origin(node)], source, views.inputs, views.outputs};
+  }
+
+  const ir::Graph& source;
+  ViewedGraph viewed;
+  FusedGraph fused;
+};
 
 planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_sizes,
                       std::span<const planner::Given> given) {
@@ -60,11 +80,12 @@ planner::Plan plan_of(const FusedGraph& fused, std::span<const int64_t> scratch_
 
 class CpuExecutable final : public backends::Executable {
  public:
-  CpuExecutable(FusedGraph fused, std::span<const planner::Given> given) {
+  CpuExecutable(const Lowered& lowered, std::span<const planner::Given> given) {
+    const FusedGraph& fused = lowered.fused;
     const ir::Graph& graph = fused.graph;
     std::vector<int64_t> scratch_sizes;
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
-      add_step(graph, graph.nodes()[i], fused.programs[i]);
+      add_step(lowered, i);
       scratch_sizes.push_back(static_cast<int64_t>(steps_.back().kernel->scratch_bytes()));
     }
     plan_ = plan_of(fused, scratch_sizes, given);
@@ -196,15 +217,18 @@ class CpuExecutable final : public backends::Executable {
     std::vector<void*> heap_;
   };
 
-  void add_step(const ir::Graph& graph, const ir::Node& node,
-                const std::optional<TileProgram>& program) {
-    Step step{.kernel = program ? make_fused_kernel({node, graph}, *program)
-                                : located_kernel(graph, node),
-              .attrs = node.attrs,
-              .location = node.location,
-              .label = program ? program->label : std::string(node.op->name),
-              .types = {},
-              .cost = program ? program->cost : ops::node_cost(graph, node)};
+  void add_step(const Lowered& lowered, size_t place) {
+    const ir::Graph& graph = lowered.fused.graph;
+    const ir::Node& node = graph.nodes()[place];
+    const std::optional<TileProgram>& program = lowered.fused.programs[place];
+    Step step{
+        .kernel = program ? make_fused_kernel({node, graph}, *program)
+                          : located_kernel(lowered.view(place)),
+        .attrs = node.attrs,
+        .location = node.location,
+        .label = program ? program->label : std::string(node.op->name),
+        .types = {},
+        .cost = program ? program->cost : ops::node_cost(lowered.source, lowered.view(place).node)};
     for (const ir::ValueId output : node.outputs) {
       step.types += (step.types.empty() ? "" : ", ") + ir::to_string(graph.type(output));
     }
@@ -269,23 +293,23 @@ class CpuBackend final : public backends::Backend {
   backends::ExecutableRef compile(const ir::Graph& graph,
                                   const backends::CompileHints& hints) override {
     const ir::Graph ordered = sink_updates(graph, hints.given);
-    return std::make_shared<CpuExecutable>(fuse_elementwise(ordered), hints.given);
+    return std::make_shared<CpuExecutable>(Lowered(ordered), hints.given);
   }
   std::vector<int64_t> scratch_sizes(const ir::Graph& graph) override {
     std::vector<int64_t> sizes;
     for (const ir::Node& node : graph.nodes()) {
-      const auto kernel = located_kernel(graph, node);
+      const auto kernel = located_kernel({node, graph});
       sizes.push_back(static_cast<int64_t>(kernel->scratch_bytes()));
     }
     return sizes;
   }
   int64_t arena_bytes(const ir::Graph& graph, std::span<const int64_t> scratch_sizes) override {
-    const FusedGraph fused = fuse_elementwise(graph);
-    std::vector<int64_t> fused_sizes;
-    for (size_t i = 0; i < fused.programs.size(); ++i) {
-      fused_sizes.push_back(fused.programs[i] ? 0 : scratch_sizes[fused.origins[i]]);
+    const Lowered lowered(graph);
+    std::vector<int64_t> sizes;
+    for (size_t i = 0; i < lowered.fused.programs.size(); ++i) {
+      sizes.push_back(lowered.fused.programs[i] ? 0 : scratch_sizes[lowered.origin(i)]);
     }
-    return plan_of(fused, fused_sizes, {}).arena_bytes;
+    return plan_of(lowered.fused, sizes, {}).arena_bytes;
   }
   BufferRef allocate(int64_t size_bytes) override { return cpu::allocate(size_bytes); }
   std::string device_name() const override { return "cpu"; }

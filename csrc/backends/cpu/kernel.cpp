@@ -8,7 +8,7 @@
 namespace lucid::cpu {
 namespace {
 
-using Table = std::unordered_map<std::string_view, MakeKernelFn>;
+using Table = std::unordered_map<std::string_view, KernelRow>;
 
 const Table& table() {
   static const Table instance = [] {
@@ -17,7 +17,7 @@ const Table& table() {
                               index_kernels, reduction_kernels, matmul_kernels, convolution_kernels,
                               pooling_kernels, normalization_kernels, loss_kernels,
                               attention_kernels, recurrent_kernels, custom_kernels}) {
-      for (const KernelRow& row : family()) rows.emplace(row.op, row.make);
+      for (const KernelRow& row : family()) rows.emplace(row.op, row);
     }
     return rows;
   }();
@@ -26,12 +26,17 @@ const Table& table() {
 
 }  // namespace
 
-bool has_kernel(std::string_view op) { return table().contains(op); }
+const KernelRow* find_row(std::string_view op) {
+  const auto it = table().find(op);
+  return it == table().end() ? nullptr : &it->second;
+}
+
+bool has_kernel(std::string_view op) { return find_row(op) != nullptr; }
 
 std::unique_ptr<Kernel> make_kernel(const NodeView& view) {
   const ir::Op& op = *view.node.op;
-  const auto it = table().find(op.name);
-  std::unique_ptr<Kernel> made = it == table().end() ? nullptr : it->second(view);
+  const KernelRow* row = find_row(op.name);
+  std::unique_ptr<Kernel> made = row == nullptr ? nullptr : row->make(view);
   if (made != nullptr) return made;
   std::string types;
   for (const auto& input : view.node.inputs) {

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "backends/cpu/strided_view.h"
 #include "ir/graph.h"
 
 namespace lucid::cpu {
@@ -53,20 +55,44 @@ class Kernel {
 struct NodeView {
   const ir::Node& node;
   const ir::Graph& graph;
+  /// By input and output: where it lies in the memory that the kernel is given; empty for all
+  /// dense.
+  std::span<const std::optional<StridedView>> input_views = {};
+  std::span<const std::optional<StridedView>> output_views = {};
 
   bool has(size_t index) const { return node.has(index); }
   const ir::ValueType& input(size_t index) const { return graph.type(node.in(index)); }
   const ir::ValueType& output(size_t index) const { return graph.type(node.outputs[index]); }
   size_t num_inputs() const { return node.inputs.size(); }
+  StridedView input_view(size_t index) const {
+    if (index < input_views.size() && input_views[index]) return *input_views[index];
+    return dense_view(input(index).shape);
+  }
+  StridedView output_view(size_t index) const {
+    if (index < output_views.size() && output_views[index]) return *output_views[index];
+    return dense_view(output(index).shape);
+  }
 };
 
 using MakeKernelFn = std::unique_ptr<Kernel> (*)(const NodeView& view);
+
+/// Where the elements of a node's only output lie in the memory of its first input's elements, if
+/// strides can tell.
+using ViewFn = std::optional<StridedView> (*)(const NodeView& view, const StridedView& input);
+/// True if the kernel can take that input, or make that output, in that view.
+using TakesViewFn = bool (*)(const NodeView& view, size_t index, const StridedView& place);
 
 /// One row of a family's table.
 struct KernelRow {
   std::string_view op;
   MakeKernelFn make;
+  ViewFn view = nullptr;  ///< of operations that move elements without computing
+  TakesViewFn reads = nullptr;
+  TakesViewFn writes = nullptr;
 };
+
+/// The row of an operation, or null.
+const KernelRow* find_row(std::string_view op);
 
 /// The kernel of a node. Throws UnsupportedError that names operation and dtype if there is none.
 std::unique_ptr<Kernel> make_kernel(const NodeView& view);

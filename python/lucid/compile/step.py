@@ -257,10 +257,10 @@ def make_step(
             tensors, returned without history.
         memory_limit: bytes that ``memory()["arena_peak"]`` may reach. The core chooses on the
             whole graph which values to keep and which to compute again in the backward, the
-            cheapest first; the gradients stay the same bit for bit. With segments it is chosen
+            cheapest first; the gradients stay the same bit for bit. On metal, where that is an
+            estimate, the step becomes several executables then. With segments it is chosen
             within each, for what the values kept between them leave; ``segments="auto"`` takes
-            the fastest count that keeps to it. On metal, where it is an estimate, the step becomes
-            several executables then. If it cannot be met the first call raises UserError
+            the fastest count that keeps to it. If it cannot be met the first call raises UserError
             with the smallest peak found, whatever ``fallback`` says.
         candidates: the counts that ``segments="auto"`` tries.
 

@@ -37,8 +37,10 @@ void metalhost_set_family(long family, int supported);
 /// While absent, MTLCreateSystemDefaultDevice returns nil.
 void metalhost_set_device_absent(int absent);
 
-/// Graphs compiled and packages loaded since the process began.
+/// Graphs compiled, packages loaded, executables encoded and buffers made since the process began.
 long metalhost_num_compilations(void);
+long metalhost_num_encodings(void);
+long metalhost_num_buffers_made(void);
 long metalhost_num_package_loads(void);
 
 /// Loaded packages take their feeds and targets in the reverse order.

@@ -227,6 +227,7 @@ HOST_PROPERTY(ExecutableState, MPSGraphOptions, options, setOptions)
       resultsArray != nil ? resultsArray : new_results([commandBuffer device], state.target_types);
   require_matches("inputsArray", inputsArray, state.feed_types);
   require_matches("resultsArray", results, state.target_types);
+  metalhost::count_encoding();
   // The framework may split the work; whoever holds on to the old root sees the difference here.
   [commandBuffer commitAndContinue];
   id<MTLCommandBuffer> const root = [commandBuffer rootCommandBuffer];

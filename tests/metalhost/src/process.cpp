@@ -20,6 +20,8 @@ std::atomic<uint64_t> max_elements = kMaxElements;
 std::atomic<uint64_t> max_bytes = kMaxBytes;
 std::atomic<long> compilations;
 std::atomic<long> package_loads;
+std::atomic<long> encodings;
+std::atomic<long> buffers_made;
 std::atomic<bool> rearranging;
 std::atomic<bool> held;
 std::atomic<bool> device_absent;
@@ -41,7 +43,10 @@ std::atomic<long>& count_of(Kind kind) { return live[static_cast<int>(kind)]; }
 
 }  // namespace
 
-Counted::Counted(Kind kind) : kind_(kind) { count_of(kind_).fetch_add(1); }
+Counted::Counted(Kind kind) : kind_(kind) {
+  count_of(kind_).fetch_add(1);
+  if (kind_ == Kind::kBuffer) buffers_made.fetch_add(1);
+}
 Counted::Counted(const Counted& other) : Counted(other.kind_) {}
 Counted::~Counted() { count_of(kind_).fetch_sub(1); }
 
@@ -71,6 +76,7 @@ std::optional<std::string> take_compilation_error() {
 
 void count_compilation() { compilations.fetch_add(1); }
 void count_package_load() { package_loads.fetch_add(1); }
+void count_encoding() { encodings.fetch_add(1); }
 bool rearranges_packages() { return rearranging.load(); }
 
 bool is_held() { return held.load(); }
@@ -117,6 +123,8 @@ void metalhost_set_device_absent(int absent) { metalhost::device_absent.store(ab
 
 long metalhost_num_compilations(void) { return metalhost::compilations.load(); }
 long metalhost_num_package_loads(void) { return metalhost::package_loads.load(); }
+long metalhost_num_encodings(void) { return metalhost::encodings.load(); }
+long metalhost_num_buffers_made(void) { return metalhost::buffers_made.load(); }
 void metalhost_rearrange_packages(int rearranged) { metalhost::rearranging.store(rearranged != 0); }
 
 MetalhostCounts metalhost_live_object_counts(void) {

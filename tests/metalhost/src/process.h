@@ -55,9 +55,10 @@ std::optional<InjectedError> take_injected_error();
 /// What the next compilation shall report, once.
 std::optional<std::string> take_compilation_error();
 
-/// Compilations of graphs, and packages loaded, since the process began.
+/// Counts of what was done since the process began.
 void count_compilation();
 void count_package_load();
+void count_encoding();
 bool rearranges_packages();
 
 bool is_held();

@@ -206,18 +206,23 @@ class LaneConvolution final : public Convolution {
     }
   }
 
-  /// Channels that are summed before the next tile of rows, and channels of one list of taps.
+  /// Channels that are summed before the next tile of rows, in whole lists of taps.
   void choose_blocks() {
+    int64_t taps = 1;  // that the places have in all
+    for (const auto& axis : plan_.taps) {
+      int64_t along = 0;
+      for (const AxisTaps& place : axis) along += static_cast<int64_t>(place.size());
+      taps *= along;
+    }
+    const int64_t each = std::max<int64_t>(taps / plan_.result_size(), 1);
+    listed_ = std::clamp<int64_t>(kListedTaps / each, 1, plan_.channels);
+    while (plan_.channels % listed_ != 0) --listed_;
     const int64_t rows = std::min(plan_.source[1], strip_rows_ + plan_.kernel[1] - 1);
     const int64_t channel_bytes =
         plan_.source[0] * rows * plan_.source[2] * lanes_ * static_cast<int64_t>(sizeof(T));
-    const int64_t wanted =
-        std::max(kBlockBytes / channel_bytes, divide_up(kBlockDepth, plan_.kernel_size()));
+    const int64_t wanted = std::max(kBlockBytes / channel_bytes, divide_up(kBlockDepth, each));
     const int64_t blocks = divide_up(plan_.channels, wanted);
-    block_ = divide_up(plan_.channels, blocks);
-    const int64_t last = plan_.channels - (divide_up(plan_.channels, block_) - 1) * block_;
-    listed_ = std::clamp<int64_t>(kListedTaps / plan_.kernel_size(), 1, block_);
-    while (block_ % listed_ != 0 || last % listed_ != 0) --listed_;
+    block_ = round_up(divide_up(plan_.channels, blocks), listed_);
   }
 
   void choose_filter_parts() {

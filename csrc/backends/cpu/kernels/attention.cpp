@@ -22,12 +22,48 @@ struct Places {
   size_t q, k, v, mask;
 };
 
+/// Rows of the heads of one operand.
+class Heads {
+ public:
+  Heads(const Shape& shape, const StridedView& view)
+      : leading_(shape.sizes().first(static_cast<size_t>(shape.rank() - 2))),
+        view_(view),
+        step_(view.strides[static_cast<size_t>(shape.rank() - 2)]) {}
+
+  template <class T>
+  HeadRows<T> rows(T* data, int64_t head) const {
+    int64_t offset = view_.offset;
+    for (int axis = leading_.rank() - 1; axis >= 0; --axis) {
+      offset += head % leading_[axis] * view_.strides[static_cast<size_t>(axis)];
+      head /= leading_[axis];
+    }
+    return {data + offset, step_};
+  }
+
+ private:
+  Shape leading_;
+  StridedView view_;
+  int64_t step_;
+};
+
+Heads input_heads(const NodeView& view, size_t input) {
+  return {view.input(input).shape, view.input_view(input)};
+}
+
+Heads output_heads(const NodeView& view, size_t output) {
+  return {view.output(output).shape, view.output_view(output)};
+}
+
 /// What forward and backward share: shapes, the mask's strides, and scratch memory in slots.
 template <class T>
 class AttentionBase : public Kernel {
  public:
   AttentionBase(const NodeView& view, const Places& places)
-      : places_(places), has_mask_(view.has(places.mask)) {
+      : places_(places),
+        has_mask_(view.has(places.mask)),
+        q_(input_heads(view, places.q)),
+        k_(input_heads(view, places.k)),
+        v_(input_heads(view, places.v)) {
     const Shape& q = view.input(places.q).shape;
     const Shape& k = view.input(places.k).shape;
     const Shape& v = view.input(places.v).shape;
@@ -37,7 +73,8 @@ class AttentionBase : public Kernel {
               q[rank - 1],
               v[rank - 1],
               view.node.flag("causal"),
-              view.node.real("scale")};
+              view.node.real("scale"),
+              !view.input_views.empty() || !view.output_views.empty()};
     leading_ = Shape(q.sizes().first(static_cast<size_t>(rank - 2)));
     if (has_mask_) set_mask(view.input(places.mask), rank);
     LUCID_ISA_CALL(active_isa(), get_loops(loops_));
@@ -45,16 +82,8 @@ class AttentionBase : public Kernel {
 
  protected:
   AttentionHead<T> head(const RunContext& context, int64_t index) const {
-    return {rows(context.in<T>(places_.q), index, shape_.queries, shape_.depth),
-            rows(context.in<T>(places_.k), index, shape_.keys, shape_.depth),
-            rows(context.in<T>(places_.v), index, shape_.keys, shape_.value_depth),
-            mask_of(context, index)};
-  }
-
-  /// Rows of one head of a dense operand.
-  template <class Element>
-  static HeadRows<Element> rows(Element* data, int64_t head, int64_t count, int64_t depth) {
-    return {data + head * count * depth, depth};
+    return {q_.rows(context.in<T>(places_.q), index), k_.rows(context.in<T>(places_.k), index),
+            v_.rows(context.in<T>(places_.v), index), mask_of(context, index)};
   }
 
   int64_t num_heads() const { return leading_.num_elements(); }
@@ -104,6 +133,9 @@ class AttentionBase : public Kernel {
     return mask;
   }
 
+  Heads q_;
+  Heads k_;
+  Heads v_;
   AttentionMask mask_;
   AxisArray mask_strides_{};
 };
@@ -116,6 +148,7 @@ class Attention final : public AttentionBase<T> {
  public:
   explicit Attention(const NodeView& view)
       : Base(view, {0, 1, 2, 3}),
+        out_(output_heads(view, 0)),
         tasks_per_head_((shape_.queries + kTaskQueries - 1) / kTaskQueries),
         slot_size_(forward_scratch(shape_, std::min(shape_.queries, kTaskQueries))),
         num_slots_(Base::slots_for(Base::num_heads() * tasks_per_head_)) {}
@@ -137,12 +170,12 @@ class Attention final : public AttentionBase<T> {
  private:
   void run_task(const RunContext& context, int64_t head, int64_t task, T* scratch) const {
     const int64_t first = task * kTaskQueries;
-    Base::loops_.forward(shape_, Base::head(context, head), first,
-                         std::min(kTaskQueries, shape_.queries - first),
-                         Base::rows(context.out<T>(0), head, shape_.queries, shape_.value_depth),
-                         context.out<T>(1) + head * shape_.queries, scratch);
+    Base::loops_.forward(
+        shape_, Base::head(context, head), first, std::min(kTaskQueries, shape_.queries - first),
+        out_.rows(context.out<T>(0), head), context.out<T>(1) + head * shape_.queries, scratch);
   }
 
+  Heads out_;
   int64_t tasks_per_head_;
   int64_t slot_size_;
   int num_slots_;
@@ -155,7 +188,13 @@ class AttentionGrad final : public AttentionBase<T> {
 
  public:
   explicit AttentionGrad(const NodeView& view)
-      : Base(view, {1, 2, 3, 6}), num_slots_(Base::slots_for(Base::num_heads())) {}
+      : Base(view, {1, 2, 3, 6}),
+        grad_(input_heads(view, 0)),
+        out_(input_heads(view, 4)),
+        dq_(output_heads(view, 0)),
+        dk_(output_heads(view, 1)),
+        dv_(output_heads(view, 2)),
+        num_slots_(Base::slots_for(Base::num_heads())) {}
 
   size_t scratch_bytes() const override {
     return static_cast<size_t>(num_slots_ * backward_scratch(shape_)) * sizeof(T);
@@ -171,21 +210,43 @@ class AttentionGrad final : public AttentionBase<T> {
 
  private:
   AttentionGradHead<T> grads(const RunContext& context, int64_t head) const {
-    const auto [queries, keys, depth, value_depth, causal, scale] = shape_;
-    return {Base::rows(context.in<T>(0), head, queries, value_depth),
-            Base::rows(context.in<T>(4), head, queries, value_depth),
-            context.in<T>(5) + head * queries,
-            Base::rows(context.out<T>(0), head, queries, depth),
-            Base::rows(context.out<T>(1), head, keys, depth),
-            Base::rows(context.out<T>(2), head, keys, value_depth)};
+    return {grad_.rows(context.in<T>(0), head),       out_.rows(context.in<T>(4), head),
+            context.in<T>(5) + head * shape_.queries, dq_.rows(context.out<T>(0), head),
+            dk_.rows(context.out<T>(1), head),        dv_.rows(context.out<T>(2), head)};
   }
 
+  Heads grad_;
+  Heads out_;
+  Heads dq_;
+  Heads dk_;
+  Heads dv_;
   int num_slots_;
 };
 
+/// Heads may lie anywhere, but the elements of a row side by side.
+bool has_rows(const ir::ValueType& type, const StridedView& place) {
+  if (type.dtype != DType::kFloat32 && type.dtype != DType::kFloat64) return false;
+  const int last = type.shape.rank() - 1;
+  return type.shape[last] == 1 || place.strides[static_cast<size_t>(last)] == 1;
+}
+
+bool attention_reads(const NodeView& view, size_t input, const StridedView& place) {
+  return input < 3 && has_rows(view.input(input), place);
+}
+bool attention_writes(const NodeView& view, size_t output, const StridedView& place) {
+  return output == 0 && has_rows(view.output(0), place);
+}
+bool attention_grad_reads(const NodeView& view, size_t input, const StridedView& place) {
+  return input < 5 && has_rows(view.input(input), place);
+}
+bool attention_grad_writes(const NodeView& view, size_t output, const StridedView& place) {
+  return has_rows(view.output(output), place);
+}
+
 constexpr KernelRow kRows[] = {
-    {"attention", make_floating<Attention>},
-    {"attention_grad", make_floating<AttentionGrad>},
+    {"attention", make_floating<Attention>, nullptr, attention_reads, attention_writes},
+    {"attention_grad", make_floating<AttentionGrad>, nullptr, attention_grad_reads,
+     attention_grad_writes},
 };
 
 }  // namespace

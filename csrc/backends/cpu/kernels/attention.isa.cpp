@@ -58,16 +58,36 @@ void multiply_packed(HeadRows<const T> a, int64_t first, int64_t count, int64_t 
   multiply(tile, count, c.columns, depth * kPanelColumns<T>);
 }
 
-/// to (count, depth) = a rows, or added to it.
+/// Rows from a place on.
 template <class T>
-void multiply_rows(const Scores<T>& a, int64_t count, HeadRows<const T> rows, int64_t first,
-                   int64_t depth, bool accumulate, HeadRows<T> to, int64_t to_first) {
+struct Stretch {
+  HeadRows<T> rows;
+  int64_t first;
+};
+
+/// Rows [first, first + count) as neighbours: rows far apart would share few sets of the cache.
+/// They are copied to `memory` if need be.
+template <class T>
+Stretch<const T> gathered(HeadRows<const T> rows, int64_t first, int64_t count, int64_t depth,
+                          T* memory) {
+  if (rows.step == depth) return {rows, first};
+  for (int64_t i = 0; i < count; ++i) {
+    const T* const from = rows.row(first + i);
+    for (int64_t d = 0; d < depth; ++d) memory[i * depth + d] = from[d];
+  }
+  return {{memory, depth}, 0};
+}
+
+/// Rows [to_first, to_first + count) of `to` = a b, or added to it.
+template <class T>
+void multiply_rows(const Scores<T>& a, int64_t count, const Stretch<const T>& b, int64_t depth,
+                   bool accumulate, HeadRows<T> to, int64_t to_first) {
   Tile<T> tile{};
   tile.a = a.data;
   tile.a_row = a.step;
   tile.a_depth = 1;
-  tile.b = rows.row(first);
-  tile.b_depth = rows.step;
+  tile.b = b.rows.row(b.first);
+  tile.b_depth = b.rows.step;
   tile.c = to.row(to_first);
   tile.c_row = to.step;
   tile.depth = a.columns;
@@ -208,10 +228,12 @@ void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t 
   T* const data = packed + key_columns(shape) * shape.depth;
   T* const tops = data + key_columns(shape) * smaller(count, kQueryGroup);
   T* const sums = tops + in_panels(count);
+  T* const values = sums + in_panels(count);
   const int64_t end = first + count;
   for (int64_t key = 0; key < shape.visible(end); key += kKeyBlock) {
     const int64_t keys = smaller(kKeyBlock, shape.visible(end) - key);
     pack_transposed(head.k, key, keys, shape.depth, packed);
+    const Stretch<const T> v = gathered(head.v, key, keys, shape.value_depth, values);
     for (int64_t row = first; row < end; row += kQueryGroup) {
       const int64_t rows = smaller(kQueryGroup, end - row);
       const int64_t visible = shape.visible(row + rows);
@@ -222,7 +244,7 @@ void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t 
       T factors[kQueryGroup];
       take_block(scores, rows, key == 0, running, factors);
       if (key > 0) scale_rows(out, row, rows, shape.value_depth, factors);
-      multiply_rows(scores, rows, head.v, key, shape.value_depth, key > 0, out, row);
+      multiply_rows(scores, rows, v, shape.value_depth, key > 0, out, row);
       if (visible > key + keys) continue;
       for (int64_t i = 0; i < rows; ++i) {
         const bool is_empty = running.sum[i] == 0;
@@ -243,7 +265,12 @@ struct BackwardScratch {
         values(keys + step * shape.depth),
         probabilities(values + step * shape.value_depth),
         score_grads(probabilities + step * smaller(shape.queries, kQueryBlock)),
-        deltas(score_grads + step * smaller(shape.queries, kQueryBlock)) {}
+        deltas(score_grads + step * smaller(shape.queries, kQueryBlock)),
+        key_rows(deltas + in_panels(shape.queries)),
+        key_grads(key_rows + step * shape.depth),
+        value_grads(key_grads + step * shape.depth),
+        query_rows(value_grads + step * shape.value_depth),
+        grad_rows(query_rows + smaller(shape.queries, kQueryBlock) * shape.depth) {}
 
   int64_t step;
   T* keys;
@@ -251,6 +278,12 @@ struct BackwardScratch {
   T* probabilities;
   T* score_grads;
   T* deltas;
+  // Copies of strided rows.
+  T* key_rows;
+  T* key_grads;
+  T* value_grads;
+  T* query_rows;
+  T* grad_rows;
 };
 
 /// Row sums of grad * out.
@@ -304,7 +337,7 @@ struct Block {
 template <class T>
 void backward_queries(const AttentionShape& shape, const AttentionHead<T>& head,
                       const AttentionGradHead<T>& grads, const Block& block,
-                      const BackwardScratch<T>& s) {
+                      const Stretch<const T>& k, const BackwardScratch<T>& s) {
   const int64_t end = block.query + block.queries;
   for (int64_t row = block.query; row < end; row += kQueryGroup) {
     const int64_t rows = smaller(kQueryGroup, end - row);
@@ -316,14 +349,14 @@ void backward_queries(const AttentionShape& shape, const AttentionHead<T>& head,
     multiply_packed(grads.grad, row, rows, shape.value_depth, s.values, ds);
     finish_score_grads(static_cast<T>(shape.scale), grads.log_sum_exp + row, s.deltas + row, rows,
                        p, ds);
-    multiply_rows(ds, rows, head.k, block.key, shape.depth, block.key > 0, grads.dq, row);
+    multiply_rows(ds, rows, k, shape.depth, block.key > 0, grads.dq, row);
   }
 }
 
 /// to[keys] += scores^T rows[queries]; queries that see none of a group's keys are left out.
 template <class T>
 void backward_keys(const AttentionShape& shape, const Block& block, const T* scores, int64_t step,
-                   HeadRows<const T> rows, int64_t depth, HeadRows<T> to) {
+                   const Stretch<const T>& from, int64_t depth, const Stretch<T>& to) {
   const int64_t end = smaller(block.keys, shape.visible(block.query + block.queries) - block.key);
   for (int64_t j = 0; j < end; j += kQueryGroup) {
     const int64_t before = shape.causal ? block.key + j - block.query : 0;
@@ -332,13 +365,33 @@ void backward_keys(const AttentionShape& shape, const Block& block, const T* sco
     tile.a = scores + skipped * step + j;
     tile.a_row = 1;
     tile.a_depth = step;
-    tile.b = rows.row(block.query + skipped);
-    tile.b_depth = rows.step;
-    tile.c = to.row(block.key + j);
-    tile.c_row = to.step;
+    tile.b = from.rows.row(from.first + skipped);
+    tile.b_depth = from.rows.step;
+    tile.c = to.rows.row(to.first + j);
+    tile.c_row = to.rows.step;
     tile.depth = block.queries - skipped;
     tile.accumulate = true;
     multiply(tile, smaller(kQueryGroup, end - j), depth, kPanelColumns<T>);
+  }
+}
+
+/// Zeroed rows for sums: those of the result, or `memory` if they are not neighbours.
+template <class T>
+Stretch<T> start_sums(HeadRows<T> result, int64_t first, int64_t count, int64_t depth, T* memory) {
+  const bool in_place = result.step == depth;
+  const Stretch<T> sums = in_place ? Stretch<T>{result, first} : Stretch<T>{{memory, depth}, 0};
+  clear_rows(sums.rows, sums.first, count, depth);
+  return sums;
+}
+
+template <class T>
+void finish_sums(const Stretch<T>& sums, int64_t count, int64_t depth, HeadRows<T> result,
+                 int64_t first) {
+  if (sums.rows.data == result.data) return;
+  for (int64_t i = 0; i < count; ++i) {
+    const T* const from = sums.rows.row(sums.first + i);
+    T* const to = result.row(first + i);
+    for (int64_t d = 0; d < depth; ++d) to[d] = from[d];
   }
 }
 
@@ -350,19 +403,26 @@ void backward(const AttentionShape& shape, const AttentionHead<T>& head,
               const AttentionGradHead<T>& grads, T* scratch) {
   const BackwardScratch<T> s(shape, scratch);
   find_deltas(shape, grads, s.deltas);
-  clear_rows(grads.dk, 0, shape.keys, shape.depth);
-  clear_rows(grads.dv, 0, shape.keys, shape.value_depth);
-  for (int64_t key = 0; key < shape.visible(shape.queries); key += kKeyBlock) {
+  for (int64_t key = 0; key < shape.keys; key += kKeyBlock) {
     const int64_t keys = smaller(kKeyBlock, shape.keys - key);
+    const Stretch<const T> k = gathered(head.k, key, keys, shape.depth, s.key_rows);
+    const Stretch<T> dk = start_sums(grads.dk, key, keys, shape.depth, s.key_grads);
+    const Stretch<T> dv = start_sums(grads.dv, key, keys, shape.value_depth, s.value_grads);
     pack_transposed(head.k, key, keys, shape.depth, s.keys);
     pack_transposed(head.v, key, keys, shape.value_depth, s.values);
+    // Queries before the first key see none of them.
     const int64_t start = shape.causal ? key / kQueryBlock * kQueryBlock : 0;
     for (int64_t query = start; query < shape.queries; query += kQueryBlock) {
       const Block block{query, smaller(kQueryBlock, shape.queries - query), key, keys};
-      backward_queries(shape, head, grads, block, s);
-      backward_keys(shape, block, s.score_grads, s.step, head.q, shape.depth, grads.dk);
-      backward_keys(shape, block, s.probabilities, s.step, grads.grad, shape.value_depth, grads.dv);
+      const Stretch<const T> q = gathered(head.q, query, block.queries, shape.depth, s.query_rows);
+      const Stretch<const T> grad =
+          gathered(grads.grad, query, block.queries, shape.value_depth, s.grad_rows);
+      backward_queries(shape, head, grads, block, k, s);
+      backward_keys(shape, block, s.score_grads, s.step, q, shape.depth, dk);
+      backward_keys(shape, block, s.probabilities, s.step, grad, shape.value_depth, dv);
     }
+    finish_sums(dk, keys, shape.depth, grads.dk, key);
+    finish_sums(dv, keys, shape.value_depth, grads.dv, key);
   }
 }
 

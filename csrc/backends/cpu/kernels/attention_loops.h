@@ -24,6 +24,7 @@ struct AttentionShape {
   int64_t value_depth;  ///< elements of a value
   bool causal;          ///< query i sees keys j <= i only
   double scale;
+  bool strided;  ///< rows of some operand are not neighbours
 
   /// Keys that some query before `end` sees.
   [[gnu::always_inline]] int64_t visible(int64_t end) const {
@@ -92,11 +93,16 @@ constexpr int64_t key_columns(const AttentionShape& shape) {
 /// Elements of scratch that a call of forward with `count` rows needs, and one of backward. Neither
 /// grows with the product of queries and keys.
 constexpr int64_t forward_scratch(const AttentionShape& shape, int64_t count) {
-  return key_columns(shape) * (shape.depth + at_most(count, kQueryGroup)) + 2 * in_panels(count);
+  const int64_t copies = shape.strided ? shape.value_depth : 0;
+  const int64_t rows = shape.depth + at_most(count, kQueryGroup) + copies;
+  return key_columns(shape) * rows + 2 * in_panels(count);
 }
 constexpr int64_t backward_scratch(const AttentionShape& shape) {
-  const int64_t rows = shape.depth + shape.value_depth + 2 * at_most(shape.queries, kQueryBlock);
-  return key_columns(shape) * rows + in_panels(shape.queries);
+  const int64_t queries = at_most(shape.queries, kQueryBlock);
+  const int64_t both = shape.depth + shape.value_depth;
+  const int64_t copies =
+      shape.strided ? key_columns(shape) * (both + shape.depth) + queries * both : 0;
+  return key_columns(shape) * (both + 2 * queries) + in_panels(shape.queries) + copies;
 }
 
 }  // namespace lucid::cpu

@@ -13,6 +13,7 @@ namespace lucid::cpu {
 namespace {
 
 constexpr double kNsPerTap = 0.3;
+constexpr int64_t kVectorRow = 8;  // outputs of a row that pay for vectors
 
 template <class T>
 PoolingLoops<T> find_loops() {
@@ -82,16 +83,25 @@ class MaxPool final : public Kernel {
 template <class T>
 class MaxPoolGrad final : public Kernel {
  public:
-  explicit MaxPoolGrad(const NodeView& view)
-      : planes_(num_planes(view.output(0).shape)),
-        plane_(product(view.output(0).shape.sizes().subspan(2))),
-        out_plane_(product(view.input(0).shape.sizes().subspan(2))) {}
+  explicit MaxPoolGrad(const NodeView& view) : planes_(num_planes(view.output(0).shape)) {
+    set_axes(shape_.size, view.output(0).shape.sizes().subspan(2));
+    set_axes(shape_.out, view.input(0).shape.sizes().subspan(2));
+    plane_ = shape_.plane();
+    out_plane_ = shape_.out_plane();
+    const auto is_half = [&](size_t axis) { return shape_.size[axis] / 2 == shape_.out[axis]; };
+    may_be_pairs_ = shape_.out[2] >= kVectorRow && shape_.size[0] == 1 && shape_.out[0] == 1 &&
+                    is_half(1) && is_half(2);
+  }
 
   void run(const RunContext& context) const override {
-    const double cost_ns = static_cast<double>(plane_) * 0.1 + static_cast<double>(out_plane_);
+    const double cost_ns = static_cast<double>(plane_) * 0.1 +
+                           static_cast<double>(out_plane_) * (may_be_pairs_ ? 0.5 : 1.0);
     for_planes(planes_, cost_ns, [&](int64_t plane) {
-      scatter(context.in<T>(0) + plane * out_plane_, context.in<int32_t>(1) + plane * out_plane_,
-              context.out<T>(0) + plane * plane_);
+      const T* const grad = context.in<T>(0) + plane * out_plane_;
+      const int32_t* const indices = context.in<int32_t>(1) + plane * out_plane_;
+      T* const dx = context.out<T>(0) + plane * plane_;
+      if (may_be_pairs_ && loops_.maximum_grad_of_pairs(shape_, grad, indices, dx)) return;
+      scatter(grad, indices, dx);
     });
   }
 
@@ -109,9 +119,12 @@ class MaxPoolGrad final : public Kernel {
     }
   }
 
+  PoolShape shape_;
   int64_t planes_;
-  int64_t plane_;
-  int64_t out_plane_;
+  int64_t plane_ = 0;
+  int64_t out_plane_ = 0;
+  bool may_be_pairs_ = false;  ///< of windows of 2 x 2, as far as the sizes tell
+  PoolingLoops<T> loops_ = find_loops<T>();
 };
 
 /// Divisors of averaging along each axis, found once.

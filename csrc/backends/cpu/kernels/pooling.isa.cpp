@@ -242,6 +242,39 @@ LUCID_INLINE void take_if_greater(T value, int64_t value_place, T& best, int64_t
   place = value_place;
 }
 
+#if defined(__AVX512F__)
+template <class T>
+inline constexpr bool kHasMasks = sizeof(T) == 4;
+#else
+template <class T>
+inline constexpr bool kHasMasks = false;
+#endif
+
+/// The 2 * count elements of a row that belong to `count` <= N windows of two; with fewer than N
+/// the others are zero, and only types with masks are asked.
+template <class T, class Vector>
+LUCID_INLINE void load_pairs(const T* x, int64_t count, Vector (&pair)[2]) {
+  constexpr int64_t kCount = sizeof(Vector) / sizeof(T);
+  if (count == kCount) {
+    std::memcpy(&pair[0], x, sizeof(Vector));
+    std::memcpy(&pair[1], x + kCount, sizeof(Vector));
+    return;
+  }
+  if constexpr (kHasMasks<T> && kCount == kLanes) {
+    const bool is_long = 2 * count >= kCount;
+    pair[0] = is_long ? load(x).part[0] : load_first(x, 2 * count, T{0}).part[0];
+    pair[1] = is_long ? load_first(x + kCount, 2 * count - kCount, T{0}).part[0] : Vector{};
+  }
+}
+
+template <int N, class T>
+LUCID_INLINE void store_part(const Maxima<N, T>& windows, int64_t count, T* y, int32_t* indices) {
+  if constexpr (kHasMasks<T> && N == kLanes) {
+    store_first(y, count, Lanes<T>{{windows.best}});
+    store_first(indices, count, Lanes<int32_t>{{windows.places}});
+  }
+}
+
 /// A row of `count` 2 x 2 windows that do not overlap; `width` is the input's. Vectors as above.
 template <int N, class T>
 LUCID_INLINE void maxima_of_pairs(const T* x, int64_t width, int64_t count, int64_t first, T* y,
@@ -260,22 +293,127 @@ LUCID_INLINE void maxima_of_pairs(const T* x, int64_t width, int64_t count, int6
   } else {
     using Step = Maxima<N, T>;
     using Order = std::make_integer_sequence<int, N>;
-    if (count < N) return maxima_of_pairs<N / 2>(x, width, count, first, y, indices);
+    if (count < N && !kHasMasks<T>) {
+      return maxima_of_pairs<N / 2>(x, width, count, first, y, indices);
+    }
     for (int64_t next = 0; next < count; next += N) {
-      const int64_t i = next + N <= count ? next : count - N;
+      const int64_t i = next + N <= count || kHasMasks<T> ? next : count - N;
+      const int64_t left = count - i < N ? count - i : N;
       typename Step::Vector above[2];
       typename Step::Vector below[2];
-      std::memcpy(above, x + 2 * i, sizeof(above));
-      std::memcpy(below, x + 2 * i + width, sizeof(below));
+      load_pairs(x + 2 * i, left, above);
+      load_pairs(x + 2 * i + width, left, below);
       const auto places = Step::count_from(first + 2 * i, 2);
       const auto down = static_cast<PlaceOf<T>>(width);
       Step windows{even_elements(above[0], above[1], Order{}), places};
       windows.take(odd_elements(above[0], above[1], Order{}), places + 1);
       windows.take(even_elements(below[0], below[1], Order{}), places + down);
       windows.take(odd_elements(below[0], below[1], Order{}), places + down + 1);
-      windows.store(y + i, indices + i);
+      if (left == N) {
+        windows.store(y + i, indices + i);
+      } else {
+        store_part(windows, left, y + i, indices + i);
+      }
     }
   }
+}
+
+template <class Vector, int... I>
+LUCID_INLINE Vector low_pairs(Vector even, Vector odd, std::integer_sequence<int, I...>) {
+  constexpr int kCount = sizeof...(I);
+  return __builtin_shufflevector(even, odd, (I / 2 + (I % 2) * kCount)...);
+}
+template <class Vector, int... I>
+LUCID_INLINE Vector high_pairs(Vector even, Vector odd, std::integer_sequence<int, I...>) {
+  constexpr int kCount = sizeof...(I);
+  return __builtin_shufflevector(even, odd, (kCount / 2 + I / 2 + (I % 2) * kCount)...);
+}
+
+/// Stores the elements of two vectors in turn.
+template <class T, class Vector>
+LUCID_INLINE void store_pairs(Vector even, Vector odd, T* to) {
+  constexpr int kCount = sizeof(Vector) / sizeof(T);
+  using Order = std::make_integer_sequence<int, kCount>;
+  const Vector low = low_pairs(even, odd, Order{});
+  const Vector high = high_pairs(even, odd, Order{});
+  std::memcpy(to, &low, sizeof(low));
+  std::memcpy(to + kCount, &high, sizeof(high));
+}
+
+/// The gradient of two rows of an input, of which `count` windows side by side were pooled: that of
+/// each window goes to one of its four elements. Lanes of `strays` become nonzero where an index
+/// names none of them.
+template <int N, class T>
+LUCID_INLINE void spread_pairs(const T* grad, const int32_t* indices, int64_t width, int64_t count,
+                               int64_t first, T* dx, PlaceOf<T>* strays) {
+  if constexpr (N * sizeof(T) < 16) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t place = indices[i] - (first + 2 * i);
+      const bool is_below = place >= width;
+      const int64_t column = is_below ? place - width : place;
+      T* const window = dx + 2 * i;
+      window[0] = window[1] = window[width] = window[width + 1] = T{0};
+      if (column == 0 || column == 1) {
+        window[is_below ? width + column : column] += grad[i];
+      } else {
+        strays[0] = 1;
+      }
+    }
+  } else {
+    using Step = Maxima<N, T>;
+    using Vector = typename Step::Vector;
+    using Places = typename Step::Places;
+    if (count < N) return spread_pairs<N / 2>(grad, indices, width, count, first, dx, strays);
+    Places stray;
+    std::memcpy(&stray, strays, sizeof(stray));
+    const auto down = static_cast<PlaceOf<T>>(width);
+    for (int64_t next = 0; next < count; next += N) {
+      const int64_t i = next + N <= count ? next : count - N;
+      Vector grads;
+      typename VectorOf<int32_t, N>::type stored;
+      std::memcpy(&grads, grad + i, sizeof(grads));
+      std::memcpy(&stored, indices + i, sizeof(stored));
+      const Places places =
+          __builtin_convertvector(stored, Places) - Step::count_from(first + 2 * i, 2);
+      const Vector zeros{};
+      grads = grads + zeros;  // as a sum that starts at zero: of -0 too
+      const Vector left = places == 0 ? grads : zeros;
+      const Vector right = places == 1 ? grads : zeros;
+      const Vector left_below = places == down ? grads : zeros;
+      const Vector right_below = places == down + 1 ? grads : zeros;
+      const Places column = places >= down ? places - down : places;
+      stray |= column & ~static_cast<PlaceOf<T>>(1);
+      // One store a vector: an array of them would be read back before its parts are written.
+      store_pairs(left, right, dx + 2 * i);
+      store_pairs(left_below, right_below, dx + 2 * i + width);
+    }
+    std::memcpy(strays, &stray, sizeof(stray));
+  }
+}
+
+/// The gradient of one plane that was pooled in 2 x 2 windows that do not overlap; false, and
+/// nothing certain in dx, if an index lies outside of its window.
+template <class T>
+bool maximum_grad_of_pairs(const PoolShape& shape, const T* grad, const int32_t* indices, T* dx) {
+  const Axis height = axis_of(shape, kHeight);
+  const Axis width = axis_of(shape, kWidth);
+  alignas(64) PlaceOf<T> strays[kLanes] = {};
+  for (int64_t h = 0; h < height.out; ++h) {
+    const int64_t first = 2 * h * width.size;
+    const int64_t out = h * width.out;
+    spread_pairs<Lanes<T>::kPerPart>(grad + out, indices + out, width.size, width.out, first,
+                                     dx + first, strays);
+    if (width.size > 2 * width.out) {
+      for (int64_t w = 2 * width.out; w < width.size; ++w) {
+        dx[first + w] = dx[first + width.size + w] = T{0};
+      }
+    }
+  }
+  for (int64_t i = 2 * height.out * width.size; i < height.size * width.size; ++i) dx[i] = T{0};
+  for (const PlaceOf<T> stray : strays) {
+    if (stray != 0) return false;
+  }
+  return true;
 }
 
 bool is_pairs(const Axis& a) {
@@ -349,8 +487,10 @@ void average_grad(const PoolShape& shape, const PoolDivisors<T>& divisors, const
 }
 
 template <class T>
-constexpr PoolingLoops<T> kLoops = {
-    .maximum = maximum<T>, .average = average<T>, .average_grad = average_grad<T>};
+constexpr PoolingLoops<T> kLoops = {.maximum = maximum<T>,
+                                    .maximum_grad_of_pairs = maximum_grad_of_pairs<T>,
+                                    .average = average<T>,
+                                    .average_grad = average_grad<T>};
 
 }  // namespace
 

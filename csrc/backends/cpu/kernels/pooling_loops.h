@@ -35,6 +35,10 @@ struct PoolingLoops {
   /// Maxima and their flat positions in the plane. A later element replaces an earlier one only
   /// if it is greater, or nan.
   void (*maximum)(const PoolShape& shape, const T* x, T* y, int32_t* indices) = nullptr;
+  /// The gradient of a plane of windows of 2 x 2 that do not overlap, from grad and indices of half
+  /// its size. False, and dx uncertain, if an index does not lie in its window.
+  bool (*maximum_grad_of_pairs)(const PoolShape& shape, const T* grad, const int32_t* indices,
+                                T* dx) = nullptr;
   void (*average)(const PoolShape& shape, const PoolDivisors<T>& divisors, const T* x,
                   T* y) = nullptr;
   void (*average_grad)(const PoolShape& shape, const PoolDivisors<T>& divisors, const T* grad,

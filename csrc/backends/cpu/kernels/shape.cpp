@@ -52,32 +52,29 @@ std::unique_ptr<Kernel> make_broadcast_to(const NodeView& view) {
   return make_strided(view, source);
 }
 
-/// A view of (outer, width) inside rows of another width, at an offset.
-StridedCopy block_copy(int64_t outer, int64_t width, int64_t source_row, int64_t target_row) {
-  return StridedCopy(Shape{outer, width}, {source_row, 1}, {target_row, 1});
-}
-
 std::unique_ptr<Kernel> make_concat(const NodeView& view) {
   struct Part {
     StridedCopy copy;
-    int64_t offset_bytes;
+    int64_t from_bytes;
+    int64_t to_bytes;
   };
   const ir::ValueType& out = view.output(0);
   const auto dim = static_cast<size_t>(view.node.integer("dim"));
   const int64_t element_bytes = size_bytes(out.dtype);
-  const int64_t outer = product(out.shape.sizes().first(dim));
-  const int64_t row = product(out.shape.sizes().subspan(dim));
+  const AxisArray target = out.shape.strides();
   std::vector<Part> parts;
-  int64_t offset = 0;
+  int64_t start = 0;
   for (size_t i = 0; i < view.num_inputs(); ++i) {
-    const int64_t width = product(view.input(i).shape.sizes().subspan(dim));
-    parts.push_back({block_copy(outer, width, width, row), offset * element_bytes});
-    offset += width;
+    const Shape& shape = view.input(i).shape;
+    const StridedView from = view.input_view(i);
+    parts.push_back({StridedCopy(shape, from.strides, target), from.offset * element_bytes,
+                     start * target[dim] * element_bytes});
+    start += shape.sizes()[dim];
   }
   return kernel([parts, element_bytes](const RunContext& context) {
     for (size_t i = 0; i < parts.size(); ++i) {
-      parts[i].copy.run(context.inputs[i], context.out<char>(0) + parts[i].offset_bytes,
-                        element_bytes);
+      parts[i].copy.run(context.in<char>(i) + parts[i].from_bytes,
+                        context.out<char>(0) + parts[i].to_bytes, element_bytes);
     }
   });
 }
@@ -237,11 +234,84 @@ std::unique_ptr<Kernel> make_slice_update(const NodeView& view) {
   });
 }
 
+std::optional<StridedView> view_permuted(const NodeView& view, const StridedView& input) {
+  const ir::Ints& dims = view.node.ints("dims");
+  StridedView result{input.offset, {}};
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    result.strides[axis] = input.strides[static_cast<size_t>(dims[axis])];
+  }
+  return result;
+}
+
+std::optional<StridedView> view_broadcast(const NodeView& view, const StridedView& input) {
+  const Shape& from = view.input(0).shape;
+  const int lead = view.output(0).shape.rank() - from.rank();
+  StridedView result{input.offset, {}};
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    if (from[axis] == 1) continue;
+    result.strides[static_cast<size_t>(lead + axis)] = input.strides[static_cast<size_t>(axis)];
+  }
+  return result;
+}
+
+std::optional<StridedView> view_slice(const NodeView& view, const StridedView& input) {
+  const ir::Ints& starts = view.node.ints("starts");
+  const ir::Ints& steps = view.node.ints("steps");
+  StridedView result{input.offset, {}};
+  for (size_t axis = 0; axis < starts.size(); ++axis) {
+    result.offset += starts[axis] * input.strides[axis];
+    result.strides[axis] = steps[axis] * input.strides[axis];
+  }
+  return result;
+}
+
+std::optional<StridedView> view_same(const NodeView&, const StridedView& input) { return input; }
+
+/// Axes of the output share out a run of input axes that stride as one, from the last one on.
+std::optional<StridedView> view_reshaped(const NodeView& view, const StridedView& input) {
+  const Shape& from = view.input(0).shape;
+  const Shape& to = view.output(0).shape;
+  StridedView result{input.offset, {}};
+  if (to.num_elements() == 0) return std::nullopt;
+  int from_axis = from.rank();
+  int64_t left = 1;    // elements of the run that no output axis has taken
+  int64_t stride = 0;  // of those
+  for (int axis = to.rank() - 1; axis >= 0; --axis) {
+    int64_t wanted = to[axis];
+    if (wanted == 1) continue;
+    while (left == 1) {
+      left = from[--from_axis];
+      stride = input.strides[static_cast<size_t>(from_axis)];
+    }
+    result.strides[static_cast<size_t>(axis)] = stride;
+    while (wanted > left) {
+      if (wanted % left != 0) return std::nullopt;
+      wanted /= left;
+      const int64_t outer = stride * left;
+      do {
+        left = from[--from_axis];
+      } while (left == 1);
+      stride = input.strides[static_cast<size_t>(from_axis)];
+      if (stride != outer) return std::nullopt;
+    }
+    if (left % wanted != 0) return std::nullopt;
+    left /= wanted;
+    stride *= wanted;
+  }
+  return result;
+}
+
+bool reads_any(const NodeView&, size_t, const StridedView&) { return true; }
+
 constexpr KernelRow kRows[] = {
-    {"reshape", make_copy},    {"detach", make_copy},
-    {"permute", make_permute}, {"broadcast_to", make_broadcast_to},
-    {"concat", make_concat},   {"pad", make_pad},
-    {"slice", make_slice},     {"slice_update", make_slice_update},
+    {"reshape", make_copy, view_reshaped},
+    {"detach", make_copy, view_same},
+    {"permute", make_permute, view_permuted},
+    {"broadcast_to", make_broadcast_to, view_broadcast},
+    {"concat", make_concat, nullptr, reads_any},
+    {"pad", make_pad},
+    {"slice", make_slice, view_slice},
+    {"slice_update", make_slice_update},
 };
 
 }  // namespace

@@ -1,0 +1,186 @@
+// Views instead of copies: which nodes go, which must stay, and that no bit changes.
+#include <string>
+#include <vector>
+
+#include "backends/cpu/views.h"
+#include "graph_testing.h"
+#include "kernel_testing.h"
+
+namespace lucid {
+namespace {
+
+using cpu::ViewedGraph;
+using testing::normal;
+using testing::parse_graph;
+using testing::Value;
+
+using Views = std::vector<cpu::NodeViews>;
+
+/// Runs a graph node by node. Kernels are those of the nodes of `made_of`, at the places `origins`.
+std::vector<Value> run_nodes(const ir::Graph& graph, const ir::Graph& made_of,
+                             const std::vector<size_t>& origins, const Views& views) {
+  std::vector<Value> values;
+  for (size_t i = 0; i < graph.num_values(); ++i) {
+    values.emplace_back(graph.type(ir::ValueId{static_cast<uint32_t>(i)}));
+    std::memset(values.back().data(), 0xa5, static_cast<size_t>(values.back().type().size_bytes()));
+  }
+  unsigned seed = 0;
+  for (const ir::Input& input : graph.inputs()) {
+    const ir::ValueType& type = graph.type(input.value);
+    values[index(input.value)] = normal(type.dtype, type.shape, ++seed);
+  }
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const ir::Node& node = graph.nodes()[i];
+    const auto kernel =
+        cpu::make_kernel({made_of.nodes()[origins[i]], made_of, views[i].inputs, views[i].outputs});
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    for (const auto& input : node.inputs) {
+      from.push_back(input ? values[index(*input)].data() : nullptr);
+    }
+    for (const ir::ValueId output : node.outputs) to.push_back(values[index(output)].data());
+    std::vector<testing::Line> scratch(kernel->scratch_bytes() / sizeof(testing::Line) + 1);
+    kernel->run({from.data(), to.data(), scratch.data(), &node.attrs});
+  }
+  std::vector<Value> outputs;
+  for (const ir::ValueId output : graph.outputs()) outputs.push_back(values[index(output)]);
+  return outputs;
+}
+
+/// The operations that are left, in order. Fails if an output has other bits than without views.
+std::string outline(const std::string& text) {
+  const ir::Graph graph = parse_graph(text);
+  const ViewedGraph viewed = cpu::use_views(graph);
+  std::vector<size_t> places;
+  for (size_t i = 0; i < graph.nodes().size(); ++i) places.push_back(i);
+  const auto expected = run_nodes(graph, graph, places, Views(graph.nodes().size()));
+  const auto found = run_nodes(viewed.graph, graph, viewed.origins, viewed.views);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (found[i].same_bits(expected[i])) continue;
+    testing::fail(__FILE__, __LINE__, "output " + std::to_string(i) + " differs in\n" + text);
+  }
+  std::string names;
+  for (const ir::Node& node : viewed.graph.nodes()) {
+    names += (names.empty() ? "" : " ") + std::string(node.op->name);
+  }
+  return names;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+/// Attention of two heads over one projection, and its gradient: T rows of 3 x 2 x D elements.
+const std::string kProjection = R"(graph {
+  %0 = input argument TYPE[2, T, 6D]
+  %1 = input argument TYPE[2, T, 2D]
+  %2 = slice(%0) {starts=[0, 0, 0], sizes=[2, T, 2D], steps=[1, 1, 1]} : TYPE[2, T, 2D]
+  %3 = slice(%0) {starts=[0, 0, 2D], sizes=[2, T, 2D], steps=[1, 1, 1]} : TYPE[2, T, 2D]
+  %4 = slice(%0) {starts=[0, 0, 4D], sizes=[2, T, 2D], steps=[1, 1, 1]} : TYPE[2, T, 2D]
+  %5 = reshape(%2) {shape=[2, T, 2, D]} : TYPE[2, T, 2, D]
+  %6 = permute(%5) {dims=[0, 2, 1, 3]} : TYPE[2, 2, T, D]
+  %7 = reshape(%3) {shape=[2, T, 2, D]} : TYPE[2, T, 2, D]
+  %8 = permute(%7) {dims=[0, 2, 1, 3]} : TYPE[2, 2, T, D]
+  %9 = reshape(%4) {shape=[2, T, 2, D]} : TYPE[2, T, 2, D]
+  %10 = permute(%9) {dims=[0, 2, 1, 3]} : TYPE[2, 2, T, D]
+  %11, %12 = attention(%6, %8, %10, _) {causal=true, scale=0.25} : TYPE[2, 2, T, D], STAT[2, 2, T]
+  %13 = permute(%11) {dims=[0, 2, 1, 3]} : TYPE[2, T, 2, D]
+  %14 = reshape(%13) {shape=[2, T, 2D]} : TYPE[2, T, 2D]
+  %15 = reshape(%1) {shape=[2, T, 2, D]} : TYPE[2, T, 2, D]
+  %16 = permute(%15) {dims=[0, 2, 1, 3]} : TYPE[2, 2, T, D]
+  %17, %18, %19 = attention_grad(%16, %6, %8, %10, %11, %12, _) {causal=true, scale=0.25} : TYPE[2, 2, T, D], TYPE[2, 2, T, D], TYPE[2, 2, T, D]
+  %20 = permute(%17) {dims=[0, 2, 1, 3]} : TYPE[2, T, 2, D]
+  %21 = reshape(%20) {shape=[2, T, 2D]} : TYPE[2, T, 2D]
+  %22 = permute(%18) {dims=[0, 2, 1, 3]} : TYPE[2, T, 2, D]
+  %23 = reshape(%22) {shape=[2, T, 2D]} : TYPE[2, T, 2D]
+  %24 = permute(%19) {dims=[0, 2, 1, 3]} : TYPE[2, T, 2, D]
+  %25 = reshape(%24) {shape=[2, T, 2D]} : TYPE[2, T, 2D]
+  %26 = concat(%21, %23, %25) {dim=2} : TYPE[2, T, 6D]
+  return %14, %26
+}
+)";
+
+std::string projection(const std::string& dtype, int64_t length, int64_t depth) {
+  std::string text = kProjection;
+  for (const int64_t times : {6, 4, 2}) {
+    text = replaced(text, std::to_string(times) + "D]", std::to_string(times * depth) + "]");
+  }
+  text = replaced(text, ", D]", ", " + std::to_string(depth) + "]");
+  text = replaced(text, "T,", std::to_string(length) + ",");
+  text = replaced(text, "T]", std::to_string(length) + "]");
+  text = replaced(text, "STAT", dtype == "float64" ? dtype : "float32");
+  return replaced(text, "TYPE", dtype);
+}
+
+}  // namespace
+
+TEST(attention_reads_and_writes_the_projection) {
+  const std::string left = "attention reshape attention_grad concat";
+  CHECK_EQ(outline(projection("float32", 5, 4)), left);
+  CHECK_EQ(outline(projection("float64", 7, 3)), left);
+  for (const int64_t length : {13, 128, 211}) {
+    CHECK_EQ(outline(projection("float32", length, 32)), left);
+  }
+  CHECK_EQ(outline(projection("float32", 200, 65)), left);
+}
+
+TEST(half_types_are_copied) {
+  const std::string names = outline(projection("float16", 5, 4));
+  CHECK(names.find("slice slice slice reshape permute") == 0);
+}
+
+TEST(what_others_read_is_made) {
+  std::string text = projection("float32", 5, 4);
+  text = replaced(text, "return %14, %26", "return %14, %26, %6, %11");
+  // %6 is a result, so it is made, and read; %11 keeps its order.
+  CHECK_EQ(outline(text),
+           std::string("slice reshape permute attention permute reshape attention_grad concat"));
+}
+
+TEST(a_small_part_does_not_keep_a_large_value) {
+  const std::string text = R"(graph {
+  %0 = input argument float32[64, 8]
+  %1 = neg(%0) : float32[64, 8]
+  %2 = slice(%1) {starts=[3, 0], sizes=[ROWS, 8], steps=[1, 1]} : float32[ROWS, 8]
+  %3, %4 = attention(%2, %2, %2, _) {causal=false, scale=1.0} : float32[ROWS, 8], float32[ROWS]
+  return %3
+}
+)";
+  CHECK_EQ(outline(replaced(text, "ROWS", "8")), std::string("neg slice attention"));
+  CHECK_EQ(outline(replaced(text, "ROWS", "48")), std::string("neg attention"));
+}
+
+TEST(strides_of_slices_broadcasts_and_reshapes) {
+  CHECK_EQ(outline(R"(graph {
+  %0 = input argument float32[6, 10, 4]
+  %1 = slice(%0) {starts=[5, 0, 0], sizes=[3, 5, 4], steps=[-2, 2, 1]} : float32[3, 5, 4]
+  %2 = input argument float32[1, 5, 4]
+  %3 = broadcast_to(%2) {shape=[3, 5, 4]} : float32[3, 5, 4]
+  %4 = reshape(%0) {shape=[6, 5, 8]} : float32[6, 5, 8]
+  %5 = slice(%4) {starts=[0, 0, 4], sizes=[3, 5, 4], steps=[2, 1, 1]} : float32[3, 5, 4]
+  %6, %7 = attention(%1, %3, %5, _) {causal=false, scale=1.0} : float32[3, 5, 4], float32[3, 5]
+  %8 = permute(%6) {dims=[2, 1, 0]} : float32[4, 5, 3]
+  %9 = concat(%8, %8) {dim=0} : float32[8, 5, 3]
+  return %9
+}
+)"),
+           std::string("attention concat"));
+  // Rows that are not side by side are copied for attention, and by concat where they come from.
+  CHECK_EQ(outline(R"(graph {
+  %0 = input argument float32[6, 4]
+  %1 = permute(%0) {dims=[1, 0]} : float32[4, 6]
+  %2, %3 = attention(%1, %1, %1, _) {causal=false, scale=1.0} : float32[4, 6], float32[4]
+  %4 = permute(%0) {dims=[1, 0]} : float32[4, 6]
+  %5 = reshape(%4) {shape=[24]} : float32[24]
+  %6 = reshape(%4) {shape=[2, 2, 6]} : float32[2, 2, 6]
+  %7 = concat(%6, %6) {dim=1} : float32[2, 4, 6]
+  return %2, %5, %7
+}
+)"),
+           std::string("permute attention permute reshape concat"));
+}
+
+}  // namespace lucid
