@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from matplotlib.ticker import NullFormatter  # noqa: E402
 
 
 def draw(
@@ -111,10 +112,41 @@ def draw_limits(rows: list[dict[str, Any]], title: str, file: str) -> None:
     figure.savefig(file, dpi=100)
 
 
+def draw_scaling(run: dict[str, Any], title: str, file: str) -> None:
+    """Step time against each size, and compile time against nodes; all axes logarithmic."""
+    rows, compiled = run["scaling"], run["compilations"]
+    axes_names = list(dict.fromkeys(row["axis"] for row in rows))
+    figure, all_axes = plt.subplots(
+        1, len(axes_names) + 1, figsize=(3.2 * (len(axes_names) + 1), 3.4), layout="constrained"
+    )
+    for axes, name in zip(all_axes, axes_names, strict=False):
+        mine = [row for row in rows if row["axis"] == name]
+        for contestant in dict.fromkeys(key for row in mine for key in row["ms"]):
+            known = [(row["at"], row["ms"][contestant]) for row in mine if contestant in row["ms"]]
+            axes.plot(*zip(*known, strict=True), marker="o", ms=4, label=contestant)
+        axes.set_xlabel(name)
+        axes.set_ylabel("ms a step")
+        axes.legend(fontsize=7)
+    last = all_axes[-1]
+    last.plot([r["nodes"] for r in compiled], [1e3 * r["seconds"] for r in compiled], marker="o")
+    last.set_xlabel("nodes of the step")
+    last.set_ylabel("ms to trace and compile")
+    for axes in all_axes:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(alpha=0.3)
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(file, dpi=100)
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         run = json.load(file)
     facts = run["facts"]
+    if "scaling" in run:
+        draw_scaling(run, f"{facts['cpu']}, {facts['threads']} threads", sys.argv[2])
+        return
     if "segments" in run:
         title = f"deep_bottleneck by number of segments; {facts['cpu']}, {facts['threads']} threads"
         draw_segments(run["segments"], title, sys.argv[2])

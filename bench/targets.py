@@ -274,7 +274,8 @@ def _cells(one: Reached) -> tuple[str, ...]:
     asked, lead = ASKED[one.workload], one.lead
     ours_ms = one.ours.quantile_ms(0.5)
     peer_over_limit = one.over_limit(one.peer)
-    beyond = asked.peer_over_ours > peer_over_limit  # nan: False
+    needed = peer_over_limit / asked.peer_over_ours  # so many times the limit
+    beyond = "" if math.isnan(needed) else f" ({needed:.2f} x limit{', beyond it' * (needed < 1)})"
     bound = f"{asked.ours_over_limit:.2f}" if asked.ours_over_limit else ""
     if asked.ours_ms is not None:
         bound = f"{1e3 * asked.ours_ms:.0f} us"
@@ -285,7 +286,7 @@ def _cells(one: Reached) -> tuple[str, ...]:
         f"{one.peer.quantile_ms(0.5):.4g}" if one.peer else "",
         f"{ours_ms:.4g}",
         f"{lead.median:.2f} ({lead.low:.2f}-{lead.high:.2f})" if lead else "",
-        f"{asked.peer_over_ours:.1f}" + (" (less than the limit)" if beyond else ""),
+        f"{asked.peer_over_ours:.1f}{beyond}",
         f"{one.limit.ms:.4g}" if one.limit else "",
         _number(peer_over_limit, ".2f"),
         _number(one.over_limit(one.ours), ".2f"),

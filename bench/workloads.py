@@ -6,6 +6,8 @@ in a fixed order from fixed seeds, so that every contestant starts from the same
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,9 @@ Labels = NDArray[np.int64]
 
 _PARAMETER_SEED = 1234
 _INPUT_SEED = 99
+
+# Other sizes of a workload than its own: {"gpt_mini": {"tokens": 64}}; scaling.py sets it.
+_SIZES: dict[str, dict[str, int]] = json.loads(os.environ.get("BENCH_SIZES", "{}"))
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class GptSizes:
     batch: int = 8
 
 
-GPT_MINI = GptSizes()
+GPT_MINI = GptSizes(**_SIZES.get("gpt_mini", {}))
 WORKLOADS = (
     "mlp_tiny",
     "mlp_small",
@@ -57,7 +62,7 @@ class DeepSizes:
     batch: int = 512
 
 
-DEEP = DeepSizes()
+DEEP = DeepSizes(**_SIZES.get("deep_bottleneck", {}))
 
 
 @dataclass(frozen=True)

@@ -225,11 +225,13 @@ build_and_install() {
   local stamp="$VENV/installed.stamp" definition settings
   settings="$*"
   if [ -f "$stamp" ] && [ -d "$BUILD_DIR" ] && [ "$settings" = "$(cat "$stamp")" ] &&
-    [ -z "$(cd "$ROOT" && find CMakeLists.txt pyproject.toml README.md cmake csrc python tests/cpp \
+    [ -z "$(cd "$ROOT" && find CMakeLists.txt pyproject.toml README.md cmake csrc python tests/cpp tests/metalhost \
       -newer "$stamp" -not -name '__pycache__' -not -name '*.pyc' 2>&1 | head -n 1)" ]; then
     return
   fi
   say "building (the first time takes some minutes)"
+  # The wheel's name says it, and CMake builds for it: see cmake/LucidMacos.cmake.
+  export MACOSX_DEPLOYMENT_TARGET="${MACOSX_DEPLOYMENT_TARGET:-14.0}"
   rm -f "$stamp"
   # The time of the stamp is the start of the build, so that a later edit is seen.
   printf '%s\n' "$settings" >"$stamp.new"

@@ -24,12 +24,12 @@ Backend& backend_for(Device device) {
   if (device == Device::kCpu) return cpu::backend();
 #if defined(LUCID_HAS_METAL)
   if (metal::is_available()) return metal::backend();
-  constexpr const char* kWhere = "on this machine";
+  const std::string where = metal::unavailable_where();
 #else
-  constexpr const char* kWhere = "in this build";
+  const std::string where = "in this build";
 #endif
   throw Error(ErrorKind::kDeviceUnavailable,
-              std::string("device metal: not available ") + kWhere +
+              "device metal: not available " + where +
                   "; needs macOS 14 or later on an Apple GPU; available: cpu");
 }
 

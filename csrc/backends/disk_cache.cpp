@@ -208,6 +208,19 @@ void drop(const fs::path& entry) {
   erase(failure ? entry : aside);
 }
 
+/// A folder that is made up to be an entry, and goes unless it became one.
+class Unfinished {
+ public:
+  explicit Unfinished(const fs::path& folder) : path_(folder / (kUnfinished + unique_name())) {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() { erase(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 void reject_entry(const fs::path& entry, const std::string& reason) {
   drop(entry);
   notify("compile cache: an entry is not used, because " + reason + ": " + entry.string() +
@@ -299,26 +312,23 @@ void DiskCache::store(const Key& key, const Write& write_files) const {
   fs::create_directories(folder_, failure);
   if (failure) return notify_unwritable(folder_, failure.message());
   if (is_there(refusal_path(key))) return;
-  const fs::path unfinished = folder_ / (kUnfinished + unique_name());
-  fs::create_directories(unfinished / kFiles, failure);
+  const Unfinished unfinished(folder_);
+  fs::create_directories(unfinished.path() / kFiles, failure);
   if (failure) return notify_unwritable(folder_, failure.message());
-  const auto notes = write_files(unfinished / kFiles);
-  if (!notes) return erase(unfinished);
-  const auto files = listing(unfinished / kFiles);
+  const auto notes = write_files(unfinished.path() / kFiles);
+  if (!notes) return;
+  const auto files = listing(unfinished.path() / kFiles);
   IndexWriter index;
   index.add("platform", key.platform);
   index.add("graph", key.graph);
   index.add("notes", *notes);
   index.add("files", files.value_or(""));
-  const bool is_written =
-      files && !files->empty() && write_bytes(unfinished / kIndex, index.finish());
-  if (is_written && publish(key, unfinished)) {
-    ++num_writes;
-    trim(entry_path(key));
-    return;
+  if (!files || files->empty() || !write_bytes(unfinished.path() / kIndex, index.finish())) {
+    return notify_unwritable(folder_, "the files of an executable are not there");
   }
-  if (!is_written) notify_unwritable(folder_, "the files of an executable are not there");
-  erase(unfinished);
+  if (!publish(key, unfinished.path())) return;
+  ++num_writes;
+  trim(entry_path(key));
 }
 
 // One rename makes the entry; of two processes that write it at once the first one stays.

@@ -181,6 +181,10 @@ void bind_autograd(py::module_& m) {
   m.def("_tie_function", &tie, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
         py::arg("run"));
   m.def("_grad", &grad);
+  m.def("_set_anomaly_mode", [](bool is_on, bool checks_nan) {
+    runtime::process_state().notes_lines = is_on;
+    runtime::process_state().refuses_nan = is_on && checks_nan;
+  });
   m.def("_backward", &backward);
 }
 

@@ -200,6 +200,12 @@ void bind_autocast(py::module_& m) {
 }
 
 void bind_process(py::module_& m) {
+  m.def("get_default_device",
+        [] { return device_object(runtime::process_state().default_device); });
+  m.def("set_default_device", [](const DeviceObject& device) {
+    backends::backend_for(device.value);  // throws where there is none
+    runtime::process_state().default_device = device.value;
+  });
   m.def("get_default_dtype", [] { return dtype_object(runtime::process_state().default_dtype); });
   m.def("set_default_dtype", [](const py::object& object) {
     const auto dtype = as_dtype(object);

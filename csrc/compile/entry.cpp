@@ -63,7 +63,9 @@ StepEntry::StepEntry(std::shared_ptr<Program> program, std::vector<ArgumentSpec>
 
 StepEntry::Modes StepEntry::modes() {
   const runtime::ThreadState& thread = runtime::thread_state();
-  return {thread.grad_enabled, runtime::process_state().default_dtype.load(), thread.autocast};
+  const runtime::ProcessState& process = runtime::process_state();
+  return {thread.grad_enabled, process.default_dtype.load(), process.default_device.load(),
+          thread.autocast};
 }
 
 bool StepEntry::accepts(std::span<const TensorRef> arguments) const {

@@ -60,6 +60,7 @@ class StepEntry {
   struct Modes {
     bool grad_enabled;
     DType default_dtype;
+    Device default_device;
     runtime::AutocastModes autocast;
     bool operator==(const Modes&) const = default;
   };

@@ -7,6 +7,7 @@
 
 #include "ops/families.h"
 #include "ops/infer.h"
+#include "ops/infer_window.h"
 #include "ops/vjp.h"
 
 namespace lucid::ops {
@@ -93,9 +94,13 @@ ValueId gelu_tanh_slope(Builder& b, ValueId x) {
 bool is_tanh(const Node& node) { return node.string("approximate") == "tanh"; }
 
 ValueId gelu_rule(Builder& b, const Node& node, ValueId grad) {
-  const ValueId x = node.in(0);
+  return b.op("gelu_grad", {grad, node.in(0)}, {node.attr("approximate")});
+}
+
+std::vector<ValueId> gelu_grad_decompose(Builder& b, const Node& node) {
+  const ValueId x = node.in(1);
   const ValueId slope = is_tanh(node) ? gelu_tanh_slope(b, x) : gelu_exact_slope(b, x);
-  return b.mul(grad, slope);
+  return {b.mul(node.in(0), slope)};
 }
 
 std::vector<ValueId> gelu_decompose(Builder& b, const Node& node) {
@@ -106,13 +111,27 @@ std::vector<ValueId> gelu_decompose(Builder& b, const Node& node) {
   return {b.mul(x, distribution)};
 }
 
-ValueTypes infer_gelu(const InferArgs& args) {
+void check_approximation(const InferArgs& args) {
   const std::string& approximate = args.string("approximate");
   if (approximate != "none" && approximate != "tanh") {
     args.fail(ErrorKind::kUser,
               "approximate is unknown: '" + approximate + "'; use 'none' or 'tanh'");
   }
+}
+
+ValueTypes infer_gelu(const InferArgs& args) {
+  check_approximation(args);
   return infer_floating(args);
+}
+
+ValueTypes infer_gelu_grad(const InferArgs& args) {
+  constexpr InputName kGrad{0, "grad"};
+  constexpr InputName kInput{1, "input"};
+  check_approximation(args);
+  require_floating(args, {kGrad, kInput});
+  require_shape(args, kInput, args.shape(0), kGrad);
+  require_dtype(args, kInput, args.dtype(0));
+  return {args.input(0)};
 }
 
 // d (x s) = s (1 + x (1 - s)) dx with s = sigmoid(x)
@@ -269,6 +288,14 @@ std::vector<ir::Op> activation_rows() {
        .decompose = gelu_decompose,
        .vjp_reads_inputs = 1,
        .vjp_reads_outputs = 0},
+      {.name = "gelu_grad",
+       .doc = "gradient of gelu by its input, which is the second operand",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attrs = {{"approximate", AttrType::kString}},
+       .traits = kTraits,
+       .infer = infer_gelu_grad,
+       .decompose = gelu_grad_decompose},
       {.name = "silu",
        .doc = "x sigmoid(x)",
        .traits = kFloatingTraits,

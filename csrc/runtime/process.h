@@ -51,7 +51,10 @@ ThreadState& thread_state();
 /// Defaults and counters of the process.
 struct ProcessState {
   std::atomic<DType> default_dtype{DType::kFloat32};
+  std::atomic<Device> default_device{Device::kCpu};  ///< of what is made without naming one
   std::atomic<uint64_t> module_version{0};  ///< bumped by every structural change of a module
+  std::atomic<bool> notes_lines{false};     ///< tape nodes note the user's line that made them
+  std::atomic<bool> refuses_nan{false};     ///< a backward stops where a gradient becomes nan
   std::atomic<int64_t> compilations{0};
   std::atomic<int64_t> executable_runs{0};
   std::atomic<int64_t> eager_dispatches{0};

@@ -35,6 +35,7 @@ from lucid.autograd import (
     set_grad_enabled,
 )
 from lucid.functions.aliases import accept_aliases as _accept_aliases
+from lucid.functions.arguments import get_default_device, set_default_device
 from lucid.functions.comparison import (
     allclose,
     bitwise_and,
@@ -414,6 +415,7 @@ __all__ = [
     "gather",
     "ge",
     "get_autocast_dtype",
+    "get_default_device",
     "get_default_dtype",
     "get_num_threads",
     "get_rng_state",
@@ -519,6 +521,7 @@ __all__ = [
     "scatter_add",
     "seed",
     "select",
+    "set_default_device",
     "set_default_dtype",
     "set_grad_enabled",
     "set_num_threads",

@@ -107,6 +107,14 @@ TEST(nothing_written_is_nothing_stored) {
   CHECK_EQ(num_paths(folder.path), 0u);
 }
 
+TEST(a_writer_that_throws_leaves_nothing) {
+  const Folder folder;
+  const DiskCache cache(folder.path);
+  const auto write = [](const fs::path&) -> std::string { throw std::runtime_error("no luck"); };
+  CHECK_THROWS(cache.store(key("a"), write), std::runtime_error, "no luck");
+  CHECK_EQ(num_paths(folder.path), 0u);
+}
+
 // Times of files may be coarse.
 void tick() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 

@@ -35,8 +35,8 @@ T run_one(std::string_view op, DType dtype, T x, const double* parameters = null
 }
 
 template <class T>
-T run_one(std::string_view op, DType dtype, T a, T b) {
-  return run<T>(find_tile(op, dtype), {&a, &b}, 1)[0];
+T run_one(std::string_view op, DType dtype, T a, T b, const double* parameters = nullptr) {
+  return run<T>(find_tile(op, dtype), {&a, &b}, 1, parameters)[0];
 }
 
 /// Distance in units of the last place of the wanted value's binade.
@@ -158,6 +158,31 @@ TEST(accuracy_in_ulp) {
     if (worst <= row.bound) continue;
     std::cerr << row.op << ": " << worst << " ulp at " << worst_at << '\n';
     CHECK(worst <= row.bound);
+  }
+}
+
+// The slope passes through 0 near -0.75, where only its distance from the true one means something.
+TEST(gelu_slopes) {
+  const auto exact = [](long double x) {
+    return 0.5L * std::erfc(-x * std::sqrt(0.5L)) +
+           x * std::exp(-0.5L * x * x) / std::sqrt(2.0L * 3.14159265358979323846L);
+  };
+  const auto by_tanh = [](long double x) {
+    const long double scale = 2.0L * std::sqrt(2.0L / 3.14159265358979323846L);
+    const long double s = sigmoid(scale * (x + 0.044715L * x * x * x));
+    return s + x * s * (1.0L - s) * scale * (1.0L + 3.0L * 0.044715L * x * x);
+  };
+  for (const double form : {0.0, 1.0}) {
+    const double parameters[2] = {form, 0.0};
+    for (float x = -16.0f; x <= 16.0f; x += 0.00390625f) {
+      const long double wide = static_cast<long double>(x);
+      const long double want = form == 1.0 ? by_tanh(wide) : exact(wide);
+      const float got = run_one("gelu_grad", DType::kFloat32, 1.0f, x, parameters);
+      CHECK(std::abs(static_cast<long double>(got) - want) < 2e-7L);
+    }
+    CHECK_EQ(run_one("gelu_grad", DType::kFloat32, 1.0f, kInf, parameters), 1.0f);
+    CHECK(std::isnan(run_one("gelu_grad", DType::kFloat32, 1.0f, -kInf, parameters)));
+    CHECK(std::isnan(run_one("gelu_grad", DType::kFloat32, 1.0f, kNan, parameters)));
   }
 }
 

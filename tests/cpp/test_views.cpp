@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/views.h"
 #include "graph_testing.h"
 #include "kernel_testing.h"
@@ -127,6 +128,16 @@ TEST(attention_reads_and_writes_the_projection) {
   CHECK_EQ(outline(projection("float32", 200, 65)), left);
 }
 
+// What the search for a memory limit asks for is what an executable takes.
+TEST(arena_bytes_are_those_of_the_executable) {
+  backends::Backend& backend = cpu::backend();
+  for (const int64_t length : {5, 64, 211}) {
+    const ir::Graph graph = parse_graph(projection("float32", length, 32));
+    CHECK_EQ(backend.arena_bytes(graph, backend.scratch_sizes(graph)),
+             backend.compile(graph)->memory().arena_peak);
+  }
+}
+
 TEST(half_types_are_copied) {
   const std::string names = outline(projection("float16", 5, 4));
   CHECK(names.find("slice slice slice reshape permute") == 0);
@@ -138,6 +149,21 @@ TEST(what_others_read_is_made) {
   // %6 is a result, so it is made, and read; %11 keeps its order.
   CHECK_EQ(outline(text),
            std::string("slice reshape permute attention permute reshape attention_grad concat"));
+}
+
+// As where memory is short: what is read again is made again.
+TEST(what_is_made_twice_is_written_once) {
+  std::string text = projection("float32", 5, 4);
+  text = replaced(text, "  return %14",
+                  "  %27 = permute(%11) {dims=[0, 2, 1, 3]} : float32[2, 5, 2, 4]\n"
+                  "  %28 = neg(%27) : float32[2, 5, 2, 4]\n  return %28, %27, %14");
+  CHECK_EQ(outline(text), std::string("attention reshape attention_grad concat neg"));
+  // In two orders it stays in its own.
+  text = replaced(text, "%27 = permute(%11) {dims=[0, 2, 1, 3]} : float32[2, 5, 2, 4]",
+                  "%27 = permute(%11) {dims=[2, 0, 1, 3]} : float32[5, 2, 2, 4]");
+  text = replaced(text, "neg(%27) : float32[2, 5, 2, 4]", "neg(%27) : float32[5, 2, 2, 4]");
+  CHECK_EQ(outline(text),
+           std::string("attention permute reshape attention_grad concat permute neg"));
 }
 
 TEST(a_small_part_does_not_keep_a_large_value) {
@@ -168,6 +194,17 @@ TEST(strides_of_slices_broadcasts_and_reshapes) {
 }
 )"),
            std::string("attention concat"));
+  // Rows in reverse, more of them than are read where they lie.
+  CHECK_EQ(outline(R"(graph {
+  %0 = input argument float32[2, 40, 24]
+  %1 = slice(%0) {starts=[0, 39, 0], sizes=[2, 40, 8], steps=[1, -1, 1]} : float32[2, 40, 8]
+  %2 = slice(%0) {starts=[1, 39, 8], sizes=[2, 40, 8], steps=[-1, -1, 1]} : float32[2, 40, 8]
+  %3, %4 = attention(%1, %2, %2, _) {causal=true, scale=0.5} : float32[2, 40, 8], float32[2, 40]
+  %5, %6, %7 = attention_grad(%1, %1, %2, %2, %3, %4, _) {causal=true, scale=0.5} : float32[2, 40, 8], float32[2, 40, 8], float32[2, 40, 8]
+  return %3, %5, %6, %7
+}
+)"),
+           std::string("attention attention_grad"));
   // Rows that are not side by side are copied for attention, and by concat where they come from.
   CHECK_EQ(outline(R"(graph {
   %0 = input argument float32[6, 4]

@@ -52,6 +52,7 @@ def classes(x: Tensor) -> Tensor:
 
 
 LOW_PRECISION = [
+    Row("affine_grid", lambda a, b: F.affine_grid(a[None, :2, :3], (1, 1, 2, 3)), LOW, LOW, None),
     *rows("matmul mm", lambda n: lambda a, b: getattr(lucid, n)(a, b), LOW, LOW, LOW),
     Row("operator @", lambda a, b: a @ b, LOW, LOW, LOW),
     Row("vectors @", lambda a, b: a[0] @ b[0], LOW, LOW, LOW),
@@ -84,6 +85,20 @@ LOW_PRECISION = [
 ]
 
 FLOAT32 = [
+    *rows(
+        "reflect replicate",
+        lambda n: lambda a, b: F.pad(a, (1, 1), mode=n),
+        WIDE,
+        WIDE,
+        None,
+    ),
+    Row(
+        "grid_sample",
+        lambda a, b: F.grid_sample(a[None, None], b[None, :, :2, None].expand(1, 4, 2, 2)),
+        WIDE,
+        WIDE,
+        WIDE,
+    ),
     *rows("exp expm1 sinh cosh tan", lambda n: lambda a, b: getattr(a, n)(), WIDE, WIDE, None),
     *rows("acos asin", lambda n: lambda a, b: getattr(a * 0.1, n)(), WIDE, WIDE, None),
     *rows(

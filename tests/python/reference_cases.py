@@ -452,7 +452,47 @@ AT_KINKS = [
     top("topk", lambda t, x: t.topk(x, 3, dim=1)[0], apart(3, 7)),
 ]
 
+SAMPLED = normal(2, 3, 4, 5)
+PLACES = uniform(2, 3, 3, 2, low=-2.6, high=2.6)
+VOLUME = normal(2, 2, 3, 4, 5)
+PLACES_IN_VOLUME = uniform(2, 2, 3, 3, 3, low=-1.6, high=1.6)
+
+
+def sampled(mode: str, padding: str, align: bool, image: Sample, places: Sample) -> FunctionCase:
+    ends = "aligned" if align else "edges"
+    return case(
+        f"grid_sample {mode} {padding} {ends} {'3d' if image is VOLUME else '2d'}",
+        lambda F, x, g: F.grid_sample(x, g, mode, padding, align),
+        image,
+        places,
+    )
+
+
+GRIDS = [
+    *(
+        sampled(mode, padding, align, SAMPLED, PLACES)
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for align in (True, False)
+    ),
+    *(
+        sampled(mode, padding, align, VOLUME, PLACES_IN_VOLUME)
+        for mode in ("bilinear", "nearest")
+        for padding, align in (("zeros", False), ("border", True), ("reflection", False))
+    ),
+    *(
+        case(
+            f"affine_grid {len(size) - 2}d {'aligned' if align else 'edges'}",
+            lambda F, t, size=size, align=align: F.affine_grid(t, size, align),
+            normal(2, len(size) - 2, len(size) - 1),
+        )
+        for size in ((2, 3, 4, 5), (2, 1, 3, 4, 2))
+        for align in (True, False)
+    ),
+]
+
 FUNCTIONS = [
+    *GRIDS,
     *CONVOLUTIONS,
     *POOLING,
     *NORMALIZATION,

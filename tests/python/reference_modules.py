@@ -5,6 +5,7 @@ As in reference_cases.py, the functions take a part of either library.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +82,56 @@ def recurrent(name: str, kind: str, inputs: Any, *sizes: int, **options: Any) ->
     )
 
 
+def recur_packed(lengths: list[int], is_sorted: bool) -> Callable[..., Any]:
+    """As ``recur``, of sequences of those lengths."""
+
+    def run(module: Any, x: Any, *states: Any) -> Any:
+        library = importlib.import_module(type(x).__module__.partition(".")[0])
+        rnn = library.nn.utils.rnn
+        packed = rnn.pack_padded_sequence(x, lengths, enforce_sorted=is_sorted)
+        output, *last = recur(module, packed, *states)
+        padded, _ = rnn.pad_packed_sequence(output, padding_value=0.5, total_length=5)
+        return (padded, output[0], *last)
+
+    return run
+
+
 SEQUENCE = normal(4, 3, 5)
+PACKED = [
+    ModuleCase(
+        f"{kind} packed{' in order' if is_sorted else ''}",
+        lambda nn, kind=kind: getattr(nn, kind)(5, 2, 2, bidirectional=True),
+        (SEQUENCE, *(normal(4, 3, 2),) * (2 if kind == "LSTM" else 1)),
+        recur_packed(lengths, is_sorted),
+    )
+    for kind in ("RNN", "GRU", "LSTM")
+    for lengths, is_sorted in (([2, 4, 1], False), ([4, 2, 2], True))
+]
+
+PROJECTED = [
+    recurrent("projected", "LSTM", (SEQUENCE,), 5, 4, proj_size=2),
+    recurrent(
+        "projected both ways",
+        "LSTM",
+        (SEQUENCE, normal(4, 3, 2), normal(4, 3, 4)),
+        5,
+        4,
+        2,
+        bidirectional=True,
+        proj_size=2,
+        bias=False,
+    ),
+    ModuleCase(
+        "LSTM projected packed",
+        lambda nn: nn.LSTM(5, 4, bidirectional=True, proj_size=3),
+        (SEQUENCE,),
+        recur_packed([2, 4, 1], False),
+    ),
+]
+
 RECURRENT = [
+    *PACKED,
+    *PROJECTED,
     *(recurrent("", kind, (SEQUENCE,), 5, 6) for kind in ("RNN", "GRU", "LSTM")),
     *(recurrent("one", kind, (normal(4, 5),), 5, 6) for kind in ("RNN", "GRU", "LSTM")),
     *(

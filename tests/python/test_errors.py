@@ -164,7 +164,8 @@ def test_messages_of_the_core_have_rows(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["amp", "compile", "functions", "nn", "optim", "serialization", "utils"]
+    "folder",
+    ["amp", "autograd", "compile", "functions", "nn", "optim", "serialization", "utils"],
 )
 def test_messages_of_the_package_have_rows(folder: str) -> None:
     found = sorted(Path(lucid.__file__).parent.joinpath(folder).rglob("*.py"))

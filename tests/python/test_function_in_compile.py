@@ -13,7 +13,7 @@ import lucid
 import pytest
 from lucid import Tensor, nn
 from lucid.autograd import Function, grad, once_differentiable
-from lucid.compile import counters
+from lucid.compile import FallbackWarning, counters
 from test_traced_function import LOSSES, Clamp, Exp, Quantized, Round, Two, batch, network
 
 Inputs = list[Tensor]
@@ -291,6 +291,27 @@ def test_two_threads_of_layers() -> None:
     assert outcome(compiled, [x], [1.0], list(twin.parameters())) == expected
     with lucid.no_grad():
         assert compiled(x).numpy().tobytes() == model(x).numpy().tobytes()
+
+
+class Forwards(Function):
+    """Has no backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sort(dim=1).values
+
+
+def test_a_function_without_a_backward_can_be_called() -> None:
+    compiled = lucid.compile(lambda x: Forwards.apply(x) * 2)
+    x = inputs()[0]
+    with pytest.warns(FallbackWarning, match="raised NotImplementedError: Function: backward is"):
+        found = compiled(x)
+    assert found.tolist() == (Forwards.apply(x) * 2).tolist()
+    with pytest.raises(NotImplementedError, match="backward is not defined"):
+        found.sum().backward()
+    with lucid.no_grad():
+        assert compiled(x).tolist() == found.tolist()
+    assert compiled.cache_info()["misses"] == 1  # without gradients it compiles
 
 
 class Tool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import re
+from pathlib import Path
 from typing import Any
 
 import lucid
@@ -108,6 +109,27 @@ def test_no_operation_is_compiled_twice() -> None:
     model.zero_grad()
     step(*batch).backward()
     assert metal_host.count("num_compilations") == start + pieces
+
+
+@needs_double
+def test_the_pieces_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUCID_COMPILE_CACHE_DIR", str(tmp_path))
+    model, batch = deep()
+    limit = free_peak(model, F.cross_entropy, batch) * 3 // 5
+    losses, counts = [], []
+    for _ in range(2):
+        clear_cache()
+        lucid.manual_seed(3)
+        before = (metal_host.count("num_compilations"), counters()["compilations"])
+        step = make_step(
+            copy.deepcopy(model), F.cross_entropy, memory_limit=limit, fallback="error"
+        )
+        losses.append(step(*batch).item())
+        after = (metal_host.count("num_compilations"), counters()["compilations"])
+        counts.append((after[0] - before[0], after[1] - before[1]))
+    assert losses[0] == losses[1]
+    assert counts[0][0] > 2 and counts[0][1] == 1
+    assert counts[1] == (0, 0)
 
 
 def test_the_limit_is_what_the_buffers_show() -> None:

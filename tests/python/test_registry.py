@@ -22,6 +22,7 @@ CALLED_BY_RULES = {
     "cross_entropy_grad",
     "custom_grad",
     "custom_impure_grad",
+    "gelu_grad",
     "gru_layer_grad",
     "layer_norm_grad",
     "log_softmax_grad",

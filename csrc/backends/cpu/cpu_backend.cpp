@@ -57,6 +57,10 @@ struct Lowered {
 
   // Place in the source of a node that is not fused.
   size_t origin(size_t node) const { return viewed.origins[fused.origins[node]]; }
+  bool has_views(size_t node) const {
+    const NodeViews& views = viewed.views[fused.origins[node]];
+    return !views.inputs.empty() || !views.outputs.empty();
+  }
   // The node as its kernel sees it.
   NodeView view(size_t node) const {
     const NodeViews& views = viewed.views[fused.origins[node]];
@@ -307,7 +311,14 @@ class CpuBackend final : public backends::Backend {
     const Lowered lowered(graph);
     std::vector<int64_t> sizes;
     for (size_t i = 0; i < lowered.fused.programs.size(); ++i) {
-      sizes.push_back(lowered.fused.programs[i] ? 0 : scratch_sizes[lowered.origin(i)]);
+      if (lowered.fused.programs[i]) {
+        sizes.push_back(0);
+      } else if (lowered.has_views(i)) {  // a kernel may ask for more where rows lie apart
+        const auto kernel = located_kernel(lowered.view(i));
+        sizes.push_back(static_cast<int64_t>(kernel->scratch_bytes()));
+      } else {
+        sizes.push_back(scratch_sizes[lowered.origin(i)]);
+      }
     }
     return plan_of(lowered.fused, sizes, {}).arena_bytes;
   }

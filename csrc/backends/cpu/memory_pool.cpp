@@ -60,9 +60,11 @@ void* from_system(size_t size_bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr size_t kHugePage = size_t{2} << 20;
   if (size_bytes >= kHugePage) {
-    void* const block = std::aligned_alloc(kHugePage, size_bytes);
+    // Not aligned_alloc, whose size must be a multiple of the alignment.
+    void* block = nullptr;
+    if (posix_memalign(&block, kHugePage, size_bytes) != 0) return nullptr;
     // Advice only: a kernel without huge pages refuses it, and the block serves all the same.
-    if (block != nullptr) (void)madvise(block, size_bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+    (void)madvise(block, size_bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
     return block;
   }
 #endif

@@ -38,7 +38,11 @@ class ViewPass {
         viewed_bytes_(graph.num_values(), 0),
         reordered_(graph.num_values()),
         is_written_before_(graph.nodes().size(), false),
-        local_(graph.num_values()) {}
+        local_(graph.num_values()) {
+    for (size_t value = 0; value < graph.num_values(); ++value) {
+      same_.push_back(ir::ValueId{static_cast<uint32_t>(value)});
+    }
+  }
 
   ViewedGraph run() {
     find_sources();
@@ -55,7 +59,9 @@ class ViewPass {
       if (is_kept_[i]) add(i);
     }
     std::vector<ir::ValueId> outputs;
-    for (const ir::ValueId output : graph_.outputs()) outputs.push_back(local_[index(output)]);
+    for (const ir::ValueId output : graph_.outputs()) {
+      outputs.push_back(local_[index(same_[index(output)])]);
+    }
     result_.graph.set_outputs(std::move(outputs));
     return std::move(result_);
   }
@@ -79,6 +85,9 @@ class ViewPass {
       const ir::Node& node = graph_.nodes()[i];
       for (const ir::ValueId output : node.outputs) {
         if (reordered_[index(output)]) sources_[index(output)] = *reordered_[index(output)];
+      }
+      if (is_written_before_[i]) {
+        sources_[index(node.outputs.front())] = dense(same_[index(node.outputs.front())]);
       }
       if (!is_view(node) || is_written_before_[i]) continue;
       const Source& from = source(node.in(0));
@@ -144,24 +153,43 @@ class ViewPass {
 
   void reorder_output(const ir::Node& node, size_t output, const std::vector<size_t>& readers) {
     const ir::ValueId value = node.outputs[output];
-    std::optional<size_t> mover;
+    std::vector<size_t> movers;
     for (const size_t reader : readers) {
-      if (!is_view(graph_.nodes()[reader])) continue;
-      if (mover) return;
-      mover = reader;
+      if (is_view(graph_.nodes()[reader])) movers.push_back(reader);
     }
-    if (!mover || graph_.nodes()[*mover].op->is(ir::kAlias)) return;
-    const ir::Node& moving = graph_.nodes()[*mover];
-    const ir::ValueId moved = moving.outputs.front();
-    const std::optional<StridedView> view = view_of(moving, dense(value).view);
-    if (is_only_viewed(moved) || !view) return;
-    const auto place = inverse(graph_.type(value).shape, graph_.type(moved).shape, *view);
+    if (movers.empty() || !move_alike(value, movers)) return;
+    const ir::ValueId moved = graph_.nodes()[movers.front()].outputs.front();
+    const Shape& shape = graph_.type(moved).shape;
+    const auto view = view_of(graph_.nodes()[movers.front()], dense(value).view);
+    const auto place = inverse(graph_.type(value).shape, shape, *view);
     if (!place || !find_row(node.op->name)->writes({node, graph_}, output, *place)) return;
     for (const size_t reader : readers) {
-      if (reader != *mover && !can_read_all(graph_.nodes()[reader], value, *place)) return;
+      const ir::Node& reading = graph_.nodes()[reader];
+      if (!is_view(reading) && !can_read_all(reading, value, *place)) return;
     }
     reordered_[index(value)] = Source{moved, *place};
-    is_written_before_[*mover] = true;
+    for (const size_t mover : movers) {
+      is_written_before_[mover] = true;
+      same_[index(graph_.nodes()[mover].outputs.front())] = moved;
+    }
+  }
+
+  // True if the nodes move a value's elements in one way, and what they make is read as it is.
+  // (Where memory is short a value is made twice.)
+  bool move_alike(ir::ValueId value, const std::vector<size_t>& movers) const {
+    std::optional<StridedView> first;
+    for (const size_t mover : movers) {
+      const ir::Node& node = graph_.nodes()[mover];
+      const ir::ValueId moved = node.outputs.front();
+      const auto view = view_of(node, dense(value).view);
+      if (node.op->is(ir::kAlias) || is_only_viewed(moved) || !view) return false;
+      const ir::ValueType& type = graph_.type(graph_.nodes()[movers.front()].outputs.front());
+      if (!first) first = view;
+      const bool is_same = view->offset == first->offset && view->strides == first->strides &&
+                           graph_.type(moved) == type;
+      if (!is_same) return false;
+    }
+    return true;
   }
 
   bool can_read_all(const ir::Node& node, ir::ValueId value, const StridedView& from) const {
@@ -208,7 +236,7 @@ class ViewPass {
   }
 
   ir::ValueId read_value(const ir::Node& node, size_t input) const {
-    return views(node, input) ? source(node.in(input)).base : node.in(input);
+    return views(node, input) ? source(node.in(input)).base : same_[index(node.in(input))];
   }
 
   void add(size_t place) {
@@ -247,6 +275,7 @@ class ViewPass {
   // By value: the value that a result is stored as, which an equal node would have made later.
   std::vector<std::optional<Source>> reordered_;
   std::vector<bool> is_written_before_;  // by node: such a node
+  std::vector<ir::ValueId> same_;        // by value: the first one that such nodes make
   std::vector<bool> is_kept_;            // by node
   std::vector<ir::ValueId> local_;       // by value: its place in the new graph
   ViewedGraph result_;

@@ -4,6 +4,7 @@
 
 #include "backends/chain.h"
 #include "backends/metal/gpu.h"
+#include "backends/metal/macos.h"
 #include "backends/metal/metal_backend.h"
 #include "backends/metal/metal_buffer.h"
 #include "backends/metal/metal_executable.h"
@@ -121,6 +122,11 @@ class MetalBackend final : public backends::Backend {
 }  // namespace
 
 bool is_available() { return Gpu::find() != nullptr; }
+
+std::string unavailable_where() {
+  const std::string version = macos_version();
+  return is_supported_macos(version) ? "on this machine" : "on macOS " + version;
+}
 
 backends::Backend& backend() {
   static MetalBackend instance;

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "backends/metal/macos.h"
+
 namespace lucid::metal {
 
 Gpu::Gpu(Retained<id<MTLDevice>> device, Retained<id<MTLCommandQueue>> queue)
@@ -18,6 +20,7 @@ Gpu::Gpu(Retained<id<MTLDevice>> device, Retained<id<MTLCommandQueue>> queue)
 // Never destroyed: buffers may outlive every static object.
 Gpu* Gpu::find() {
   static Gpu* const instance = guarded("metal: device", []() -> Gpu* {
+    if (!is_supported_macos(macos_version())) return nullptr;
     auto device = Retained<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
     if (!device || ![device.get() hasUnifiedMemory]) return nullptr;
     auto queue = Retained<id<MTLCommandQueue>>::adopt([device.get() newCommandQueue]);

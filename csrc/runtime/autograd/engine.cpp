@@ -36,6 +36,30 @@ Variable seed_of(const TensorRef& root, const TensorRef& seed) {
   return seed->operand();
 }
 
+bool has_nan(const Variable& grad) {
+  if (!is_floating(grad.value.type.dtype)) return false;
+  static const ir::Op& isnan = ops::get("isnan");
+  static const ir::Op& any = ops::get("any");
+  ir::Ints dims;
+  for (int i = 0; i < grad.value.type.shape.rank(); ++i) dims.push_back(i);
+  const GradMode no_grad(false);
+  const Variable found = dispatch_one(any, {dispatch_one(isnan, {grad})}, {dims, false});
+  return *found.value.data<bool>();
+}
+
+// Stops a backward at the node that makes a gradient nan.
+void check_gradients(const GradNode& node, const Gradients& found) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i] || !has_nan(*found[i])) continue;
+    std::string text = "backward: " + node.name() + " returned nan as gradient " +
+                       std::to_string(i) + "; look at what it is computed from";
+    if (const ir::LocationRef& line = node.location(); line != nullptr) {
+      text += "\n  at " + line->file + ":" + std::to_string(line->line);
+    }
+    throw Error(ErrorKind::kAutograd, text);
+  }
+}
+
 // One backward: a heap of tape nodes, newest first, and the gradients that arrived at them.
 class Run {
   struct LeafSum {
@@ -150,6 +174,7 @@ class Run {
     const auto watched = watched_.find(&node);
     if (watched != watched_.end()) watched->second = grads;
     Gradients found = node.apply(grads, mode_);
+    if (process_state().refuses_nan.load(std::memory_order_relaxed)) check_gradients(node, found);
     if (!mode_.retain_graph && !mode_.create_graph) node.release();
     leaf_places_.reserve(leaves_.size() + found.size());
     leaves_.reserve(leaves_.size() + found.size());

@@ -15,6 +15,12 @@ std::atomic<uint64_t> next_sequence{1};
 
 bool is_read(uint32_t mask, size_t place) { return place >= 32 || (mask >> place & 1u) != 0; }
 
+ir::LocationRef noted_line() {
+  const ProcessState& state = process_state();
+  const bool is_noted = state.notes_lines.load(std::memory_order_relaxed) && state.host != nullptr;
+  return is_noted ? state.host->caller() : nullptr;
+}
+
 // The type without the contents.
 Value type_only(const Value& value) { return {.type = value.type, .device = value.device}; }
 
@@ -23,6 +29,7 @@ Value type_only(const Value& value) { return {.type = value.type, .device = valu
 GradNode::GradNode(std::vector<Edge> next, bool is_accumulator)
     : next_(std::move(next)),
       sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)),
+      location_(noted_line()),
       is_accumulator_(is_accumulator) {}
 
 GradNode::~GradNode() {

@@ -40,6 +40,8 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
   bool is_accumulator() const { return is_accumulator_; }
 
   const std::vector<Edge>& next() const { return next_; }
+  /// The user's line that made the node, if such were noted then.
+  const ir::LocationRef& location() const { return location_; }
   /// Order of creation; a backward visits nodes from the newest to the oldest.
   uint64_t sequence() const { return sequence_; }
 
@@ -58,6 +60,7 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
 
  private:
   uint64_t sequence_;
+  ir::LocationRef location_;
   bool is_accumulator_;
 };
 

@@ -66,7 +66,8 @@ class autocast:
       addmv, baddbmm, einsum, prelu, scaled_dot_product_attention, recurrent layers and cells.
     - To float32: acos, asin, cosh, sinh, tan, exp, expm1, log, log10, log1p, log2, pow, reciprocal,
       rsqrt, sum, prod, cumsum, cumprod, norm, logsumexp, softmax, log_softmax, softmin, softplus,
-      layer_norm, group_norm, rms_norm, cosine_similarity, pairwise_distance, trace and every loss.
+      layer_norm, group_norm, rms_norm, cosine_similarity, pairwise_distance, trace, grid_sample,
+      padding by reflection and replication, and every loss.
     - To the widest among the inputs: addcdiv, addcmul, atan2, bilinear, cat, dot, index_copy,
       scatter_add, stack, tensordot; all element-wise operations promote by themselves.
     - All else is left alone. So are methods that write into their tensor (``x.exp_()``). A sum,
@@ -75,10 +76,11 @@ class autocast:
     On cpu a half tensor is stored in half the bytes and computed in float32.
 
     Differences from PyTorch, whose lists differ by device: the lists here hold for both devices;
-    they are PyTorch's of CUDA with those of CPU added. So exp, softmax, sum and layer_norm give
-    float32 on cpu too; binary_cross_entropy runs in float32, where CUDA refuses it; padding and
-    pooling, which PyTorch lists for CPU in part, are left alone; rms_norm and every loss made of
-    several operations are cast as a whole.
+    they are PyTorch's of CUDA with those of CPU added. Of float32 tensors the results have the
+    dtypes of PyTorch 2.13 on CPU, but that mv, addmv and an einsum without a product give the low
+    dtype, tensordot float32. Of low tensors exp, log, pow, sum, norm, softmax, softplus, layer_norm
+    and their like give float32, which CPU leaves low. binary_cross_entropy runs in float32, where
+    CUDA refuses it; rms_norm and every loss made of several operations are cast as a whole.
 
     Raises: ArgumentTypeError for another ``device_type`` or ``dtype``, UserError for an unknown
         device.

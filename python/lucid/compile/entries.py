@@ -124,6 +124,7 @@ def fields_of(
     fields: dict[str, Any] = {
         "grad mode": _C.is_grad_enabled(),
         "default dtype": _C.get_default_dtype(),
+        "default device": _C.get_default_device(),
         "autocast": _autocast_dtypes(),
         "number of arguments": len(structures),
     }

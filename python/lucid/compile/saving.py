@@ -255,6 +255,7 @@ def _save_entry(entry: Entry, model: Module) -> dict[str, Any]:
         "num_targets": entry.traced.num_targets,
         "grad_enabled": entry.fields["grad mode"],
         "default_dtype": entry.fields["default dtype"].name,
+        "default_device": entry.fields["default device"].type,
         "autocast": entry.fields["autocast"],
         "trace": trace.save(),
         "sized": entry.save_sizes() if isinstance(entry, SizedEntry) else None,
@@ -441,6 +442,7 @@ class _Modes:
     def __init__(self, saved: dict[str, Any]) -> None:
         self._grad = set_grad_enabled(saved["grad_enabled"])
         self._dtype = getattr(_C, saved["default_dtype"])
+        self._device = _C.device(saved["default_device"])
         self._casts = [
             autocast(device, dtype=getattr(_C, low), enabled=True)
             if low is not None
@@ -449,16 +451,18 @@ class _Modes:
         ]
 
     def __enter__(self) -> None:
-        self._before = _C.get_default_dtype()
+        self._before = (_C.get_default_dtype(), _C.get_default_device())
         self._grad.__enter__()
         _C.set_default_dtype(self._dtype)
+        _C.set_default_device(self._device)
         for cast in self._casts:
             cast.__enter__()
 
     def __exit__(self, *error: Any) -> None:
         for cast in reversed(self._casts):
             cast.__exit__(None, None, None)
-        _C.set_default_dtype(self._before)
+        _C.set_default_dtype(self._before[0])
+        _C.set_default_device(self._before[1])
         self._grad.__exit__(None, None, None)
 
 

@@ -201,7 +201,7 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
         before.write_buffers()
         if subject.is_differentiable:
             with _observing(called, made):
-                recorder.differentiate(results, subject.ends_in_loss)
+                _differentiate(recorder, results, subject)
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
@@ -238,6 +238,22 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     kept = trace.copy()
     entry = subject.compile(trace, leaves, found)
     return Traced(entry, signature, num_targets, output, kept, leaves)
+
+
+def _differentiate(recorder: _C.Recorder, results: list[Tensor], subject: Subject) -> None:
+    """Record the backward, where rules of functions have a part in it.
+
+    Of results whose backward nobody may ask for, a rule's own exception is a reason to run eagerly.
+    """
+    try:
+        recorder.differentiate(results, subject.ends_in_loss)
+    except Exception as error:
+        if subject.ends_in_loss or isinstance(error, _C.Error):
+            raise
+        raise _C.TraceError(
+            f"{subject.what}: the backward of an autograd.Function raised {type(error).__name__}: "
+            f"{error}; call it under no_grad where no gradient is wanted"
+        ) from error
 
 
 def _add_location(error: _C.Error) -> None:

@@ -167,6 +167,24 @@ def as_device(device: DeviceLike) -> _C.device:
     return device if isinstance(device, _C.device) else _C.device(device)
 
 
+def set_default_device(device: DeviceLike | None) -> None:
+    """Where tensors are made if no device is named; None means cpu.
+
+    Raises: DeviceUnavailableError where the device does not exist.
+    """
+    _C.set_default_device(as_device("cpu" if device is None else device))
+
+
+def get_default_device() -> _C.device:
+    """Where tensors are made if no device is named."""
+    return _C.get_default_device()
+
+
+def place_new(tensor: Tensor, device: DeviceLike | None, requires_grad: bool = False) -> Tensor:
+    """As :func:`place`; None means the default device."""
+    return place(tensor, _C.get_default_device() if device is None else device, requires_grad)
+
+
 def place(tensor: Tensor, device: DeviceLike | None, requires_grad: bool = False) -> Tensor:
     """A newly made tensor on ``device`` (None: where it is), with a gradient wanted or not.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
-from lucid.functions.arguments import DeviceLike, Size, as_int, beside, cast, new_shape, place
+from lucid.functions.arguments import DeviceLike, Size, as_int, beside, cast, new_shape, place_new
 from lucid.functions.data import array_of, from_array
 from lucid.functions.dtypes import as_dtype, dtype_name, is_floating, scalar_dtype
 from lucid.functions.precision import autocast_as
@@ -70,7 +70,7 @@ def tensor(
         result = emit("full", shape=(), dtype=kind, value=_number(data, kind))
     else:
         result = from_array(*array_of(data, wanted), copy=True)
-    return place(result, device, requires_grad)
+    return place_new(result, device, requires_grad)
 
 
 def as_tensor(
@@ -81,10 +81,11 @@ def as_tensor(
     A NumPy array is shared, not copied, where its dtype stays. Raises: as ``tensor``.
     """
     if isinstance(data, Tensor):
-        return place(data if dtype is None else cast(data, as_dtype(dtype)), device)
+        found = data if dtype is None else cast(data, as_dtype(dtype))
+        return place_new(found, device or data.device)
     if isinstance(data, numpy.ndarray):
         shared = from_numpy(data)
-        return place(shared if dtype is None else cast(shared, as_dtype(dtype)), device)
+        return place_new(shared if dtype is None else cast(shared, as_dtype(dtype)), device)
     return tensor(data, dtype, device)
 
 
@@ -135,7 +136,7 @@ def filled(
     """The tensor of that shape with ``value`` everywhere."""
     kind = _C.get_default_dtype() if dtype is None else as_dtype(dtype)
     result = emit("full", shape=new_shape(op, size), dtype=kind, value=_number(value, kind))
-    return place(result, device, requires_grad)
+    return place_new(result, device, requires_grad)
 
 
 def zeros(
@@ -187,7 +188,7 @@ def full(
     if isinstance(fill_value, Tensor):
         value = fill_value if dtype is None else cast(fill_value, as_dtype(dtype))
         spread = emit("broadcast_to", emit("detach", value), shape=new_shape("full", (size,)))
-        return place(spread, device, requires_grad)
+        return place_new(spread, device or spread.device, requires_grad)
     kind = scalar_dtype(fill_value) if dtype is None else dtype
     return filled("full", (size,), fill_value, kind, device, requires_grad)
 
@@ -236,7 +237,7 @@ def full_like(
     """``fill_value`` with the shape of ``input``, and its dtype and device where none is given."""
     kind = input.dtype if dtype is None else as_dtype(dtype)
     result = emit("full", shape=input.shape, dtype=kind, value=_number(fill_value, kind))
-    return place(result, input.device if device is None else device, requires_grad)
+    return place_new(result, input.device if device is None else device, requires_grad)
 
 
 def eye(
@@ -251,7 +252,7 @@ def eye(
     rows, columns = new_shape("eye", (n, n if m is None else m))
     kind = _C.get_default_dtype() if dtype is None else as_dtype(dtype)
     result = cast(emit("eq", _steps(rows, (rows, 1)), _steps(columns, (columns,))), kind)
-    return place(result, device, requires_grad)
+    return place_new(result, device, requires_grad)
 
 
 def _steps(count: int, shape: Sequence[int]) -> Tensor:
@@ -296,7 +297,7 @@ def arange(
     if not is_floating(kind):
         low, by = int(low), int(by)
     result = emit("arange", start=low, step=by, count=int(count), dtype=kind)
-    return place(result, device, requires_grad)
+    return place_new(result, device, requires_grad)
 
 
 def _has_fraction(*numbers: float) -> bool:
@@ -324,7 +325,7 @@ def linspace(
     low, high = (float(x.item() if isinstance(x, Tensor) else x) for x in (start, end))
     if count < 2:
         result = emit("full", shape=(count,), dtype=wide, value=low)
-        return place(cast(result, kind), device, requires_grad)
+        return place_new(cast(result, kind), device, requires_grad)
     # The first half counts up from start and the second down from end, so that both are exact.
     by = (high - low) / (count - 1)
     half = count // 2
@@ -332,7 +333,7 @@ def linspace(
     down = emit("arange", start=count - 1 - half, step=-1, count=count - half, dtype=wide)
     first = emit("add", emit("mul", up, by), low)
     second = emit("sub", high, emit("mul", down, by))
-    return place(cast(emit("concat", first, second, dim=0), kind), device, requires_grad)
+    return place_new(cast(emit("concat", first, second, dim=0), kind), device, requires_grad)
 
 
 @autocast_as("none")

@@ -23,7 +23,7 @@ from lucid.functions.arguments import (
     broadcast_shapes,
     cast,
     new_shape,
-    place,
+    place_new,
     refuse_in_trace,
     reshaped,
 )
@@ -123,7 +123,7 @@ def rand(
     """Uniform numbers in [0, 1) of shape ``size`` (numbers or one sequence)."""
     kind = _float_dtype("rand", dtype)
     drawn = emit("uniform", _source(generator), shape=new_shape("rand", size), dtype=kind)
-    return place(drawn, device, requires_grad)
+    return place_new(drawn, device, requires_grad)
 
 
 def randn(
@@ -136,7 +136,7 @@ def randn(
     """Numbers from the normal distribution of mean 0 and variance 1, of shape ``size``."""
     kind = _float_dtype("randn", dtype)
     drawn = emit("normal", _source(generator), shape=new_shape("randn", size), dtype=kind)
-    return place(drawn, device, requires_grad)
+    return place_new(drawn, device, requires_grad)
 
 
 def rand_like(
@@ -150,7 +150,7 @@ def rand_like(
     """``rand`` with the shape of ``input``, and its dtype and device where none is given."""
     kind = _float_dtype("rand_like", dtype or input.dtype)
     drawn = emit("uniform", _source(generator), shape=input.shape, dtype=kind)
-    return place(drawn, device or input.device, requires_grad)
+    return place_new(drawn, device or input.device, requires_grad)
 
 
 def randn_like(
@@ -164,7 +164,7 @@ def randn_like(
     """``randn`` with the shape of ``input``, and its dtype and device where none is given."""
     kind = _float_dtype("randn_like", dtype or input.dtype)
     drawn = emit("normal", _source(generator), shape=input.shape, dtype=kind)
-    return place(drawn, device or input.device, requires_grad)
+    return place_new(drawn, device or input.device, requires_grad)
 
 
 def randint(
@@ -196,7 +196,7 @@ def randint(
     kind = _C.int64 if dtype is None else as_dtype(dtype)
     shape = new_shape("randint", (size,))
     drawn = _integers(_source(generator), first, last, shape)
-    return place(cast(drawn, kind), device, requires_grad)
+    return place_new(cast(drawn, kind), device, requires_grad)
 
 
 def randint_like(
@@ -210,7 +210,7 @@ def randint_like(
     """``randint`` with the shape of ``input``, and its dtype and device where none is given."""
     first, last = (0, low) if high is None else (low, high)
     drawn = _integers(default_generator, first, last, input.shape)
-    return place(cast(drawn, dtype or input.dtype), device or input.device)
+    return place_new(cast(drawn, dtype or input.dtype), device or input.device)
 
 
 def _integers(generator: Generator, low: int, high: int, shape: Sequence[int]) -> Tensor:
@@ -239,7 +239,7 @@ def randperm(
     low = _integers(source, 0, 2**31, shape)
     keys = emit("add", emit("mul", high, 2**31), low)
     order = emit("sort", keys, dim=0, descending=False)[1]
-    return place(cast(order, kind), device, requires_grad)
+    return place_new(cast(order, kind), device, requires_grad)
 
 
 def bernoulli(
@@ -292,7 +292,7 @@ def normal(
     drawn = beside(drawn, given[0]) if given else drawn
     scaled = drawn if not isinstance(std, Tensor) and std == 1 else emit("mul", drawn, std)
     moved = scaled if not isinstance(mean, Tensor) and mean == 0 else emit("add", scaled, mean)
-    return place(moved, device, requires_grad)
+    return place_new(moved, device or (given[0].device if given else None), requires_grad)
 
 
 @autocast_as("none")
@@ -327,7 +327,7 @@ def multinomial(
     weights = reshaped(emit("detach", input), (input.numel() // max(length, 1), length))
     if not _C.is_tracing():
         _check_weights(weights)
-        weights = place(weights, "cpu")  # in float64, and found by the host
+        weights = place_new(weights, "cpu")  # in float64, and found by the host
     draw = _with_replacement if replacement else _without_replacement
     drawn = beside(draw(weights, count, _source(generator)), input)
     return drawn if input.ndim == 2 else reshaped(drawn, (count,))

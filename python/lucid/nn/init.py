@@ -249,7 +249,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: _C.Generator | Non
         return tensor
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
-    draw = fn.randn((rows, columns), generator=generator, dtype=_C.float64).numpy()
+    draw = fn.randn((rows, columns), generator=generator, dtype=_C.float64, device="cpu").numpy()
     q, r = numpy.linalg.qr(draw if rows >= columns else draw.T)
     # The signs of R's diagonal make the distribution uniform (Mezzadri 2006, section 5).
     q = q * numpy.sign(numpy.diagonal(r))

@@ -1,5 +1,18 @@
 // A system without a Metal device: a process of its own, since the device is looked for once.
+#include "backends/metal/macos.h"
 #include "metal_testing.h"
+
+namespace lucid::testing {
+
+TEST(only_macos_14_and_later_will_do) {
+  CHECK(!metal::is_supported_macos("13.6.9"));
+  CHECK(!metal::is_supported_macos("12"));
+  CHECK(metal::is_supported_macos("14.0"));
+  CHECK(metal::is_supported_macos("26.1"));
+  CHECK(metal::is_supported_macos(metal::macos_version()));
+}
+
+}  // namespace lucid::testing
 
 #if defined(LUCID_METAL_HOST)
 #include "metalhost.h"

@@ -50,6 +50,8 @@ std::vector<Row> unary_rows() {
   rows.push_back({"relu", {numbers(DType::kFloat32, Shape{3}, {NAN, -INFINITY, INFINITY})}});
   rows.push_back({"gelu", {f32(kPair)}, {std::string("none")}});
   rows.push_back({"gelu", {f32(kPair)}, {std::string("tanh")}});
+  rows.push_back({"gelu_grad", {f32(kPair), f32(kPair)}, {std::string("none")}});
+  rows.push_back({"gelu_grad", {f32(kPair), f32(kPair)}, {std::string("tanh")}});
   rows.push_back({"softplus", {f32(kPair)}, {2.0, 1.0}});
   rows.push_back({"leaky_relu", {f32(kPair)}, {0.1}});
   for (const DType to : {kI32, kI64, DType::kBool, kF16, kBF16, DType::kUInt8}) {

@@ -50,6 +50,16 @@ def gelu(x: Array, approximate: str) -> Array:
     return x * slope
 
 
+def gelu_grad(grad: Array, x: Array, approximate: str) -> Array:
+    if approximate == "none":
+        slope = erfc(-x / math.sqrt(2)) / 2 + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    else:
+        scale = 2 * math.sqrt(2 / math.pi)
+        share = sigmoid(scale * (x + 0.044715 * x**3))
+        slope = share + x * share * (1 - share) * scale * (1 + 3 * 0.044715 * x**2)
+    return grad * slope
+
+
 def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
@@ -98,6 +108,29 @@ def floating(op: str, function: Function, low: float, high: float, **more: Any) 
     return rows
 
 
+def gelu_grads(approximate: str) -> list[OpCase]:
+    attrs = {"approximate": approximate}
+    reason = "the slope passes through 0, and in the tail its two parts nearly cancel"
+    wide = (normal(2003), uniform(2003, low=-20.0, high=20.0))
+    return [
+        OpCase("gelu_grad", (normal(3, 5), uniform(3, 5, low=-3.0, high=3.0)), gelu_grad, attrs),
+        OpCase("gelu_grad", (normal(), normal()), gelu_grad, attrs),
+        OpCase("gelu_grad", (normal(0, 3), normal(0, 3)), gelu_grad, attrs),
+        OpCase("gelu_grad", wide, gelu_grad, attrs, grad=False, tolerance=4e-5, reason=reason),
+        # Where halves round, a slope near 0 keeps no digit.
+        *[
+            OpCase(
+                "gelu_grad",
+                (normal(67, dtype=d), uniform(67, low=0.0, high=3.0, dtype=d)),
+                gelu_grad,
+                attrs,
+                grad=False,
+            )
+            for d in HALVES
+        ],
+    ]
+
+
 STEEP = {"tolerance": 3e-6, "reason": "exp multiplies the rounding of an argument near -700"}
 
 FLOATING = [
@@ -127,6 +160,8 @@ FLOATING = [
     *floating("sigmoid", sigmoid, -4.0, 4.0),
     *floating("gelu", gelu, -3.0, 3.0, attrs={"approximate": "none"}, far=STEEP),
     *floating("gelu", gelu, -3.0, 3.0, attrs={"approximate": "tanh"}, far=STEEP),
+    *gelu_grads("none"),
+    *gelu_grads("tanh"),
     *floating("silu", silu, -4.0, 4.0),
     *floating("softplus", softplus, -4.0, 4.0, attrs={"beta": 1.0, "threshold": 20.0}),
     *floating("softplus", softplus, 0.5, 3.0, attrs={"beta": 2.0, "threshold": 3.0}),

@@ -149,6 +149,14 @@ class Once(Drawing):
         return grad * 2
 
 
+class Raising(Drawing):
+    """Its backward raises."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+        raise ZeroDivisionError("no gradient")
+
+
 def compiled(function: Callable[[Any], Any]) -> Any:
     return lucid.compile(function, fallback="error")(leaf(2))
 
@@ -477,6 +485,15 @@ FUNCTIONS = [
         (
             "compile: the backward of an autograd.Function changed a tensor that outlives the "
             "step; change it in the forward, or outside of the step"
+        ),
+    ),
+    ErrorCase(
+        "compiled Function: raising backward",
+        lambda: compiled(Raising.apply),
+        lucid.TraceError,
+        (
+            "compile: the backward of an autograd.Function raised ZeroDivisionError: no gradient; "
+            "call it under no_grad where no gradient is wanted"
         ),
     ),
     ErrorCase(

@@ -6,6 +6,7 @@ from typing import Any
 
 import lucid
 from lucid import nn
+from lucid.nn.utils import rnn
 
 from errors.case import ErrorCase, emit, f32, f64, i64
 
@@ -13,6 +14,8 @@ from errors.case import ErrorCase, emit, f32, f64, i64
 def lstm(x: Any, h: Any, c: Any, w: Any) -> Any:
     return emit("lstm_layer", x, h, c, w, reverse=False)
 
+
+PACKED = rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2])
 
 CASES = [
     ErrorCase(
@@ -96,9 +99,9 @@ CASES = [
     ),
     ErrorCase(
         "LSTM: proj_size",
-        lambda: nn.LSTM(3, 2, proj_size=1),
-        lucid.UnsupportedError,
-        "LSTM: proj_size is not supported: got 1; put a Linear behind the layer",
+        lambda: nn.LSTM(3, 2, proj_size=2),
+        lucid.UserError,
+        "LSTM: proj_size must be from 0 to hidden_size - 1 = 1: got 2",
     ),
     ErrorCase(
         "RNN: nonlinearity",
@@ -113,7 +116,7 @@ CASES = [
         "RNNBase: one direction is not defined; use RNN, LSTM or GRU",
     ),
     ErrorCase(
-        "LSTM: packed",
+        "LSTM: list",
         lambda: nn.LSTM(3, 2)([f32(4, 3)]),
         lucid.ArgumentTypeError,
         "LSTM: input must be a Tensor: got list; make one with lucid.tensor",
@@ -167,10 +170,76 @@ CASES = [
         "LSTMCell: c_0 does not fit the input: got shape (3, 2); it must be (4, 2)",
     ),
     ErrorCase(
+        "pack_padded_sequence: axes",
+        lambda: rnn.pack_padded_sequence(f32(4), [4]),
+        lucid.ShapeError,
+        "pack_padded_sequence: input must be (T, N, *): got shape (4,)",
+    ),
+    ErrorCase(
+        "pack_padded_sequence: rising lengths",
+        lambda: rnn.pack_padded_sequence(f32(4, 2, 3), [2, 4]),
+        lucid.UserError,
+        "pack_padded_sequence: lengths rise: got [2, 4]; pass enforce_sorted=False",
+    ),
+    ErrorCase(
+        "pack_padded_sequence: lengths",
+        lambda: rnn.pack_padded_sequence(f32(4, 2, 3), [5, 0]),
+        lucid.UserError,
+        "pack_padded_sequence: lengths must be 2 numbers from 1 to 4: got [5, 0]",
+    ),
+    ErrorCase(
+        "pack_padded_sequence: kind of lengths",
+        lambda: rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2.5]),
+        lucid.ArgumentTypeError,
+        "pack_padded_sequence: lengths must be ints, or a tensor (N,) of them: got [4, 2.5]",
+    ),
+    ErrorCase(
+        "pack_padded_sequence: no sequence",
+        lambda: rnn.pack_padded_sequence(f32(4, 0, 3), []),
+        lucid.ShapeError,
+        "pack_padded_sequence: expected at least one sequence: got none",
+    ),
+    ErrorCase(
+        "PackedSequence: data",
+        lambda: rnn.pad_packed_sequence(PACKED._replace(data=f32(7, 3))),
+        lucid.ShapeError,
+        "PackedSequence: data must have 6 elements, the sum of batch_sizes: got shape (7, 3)",
+    ),
+    ErrorCase(
+        "LSTM: kind of proj_size",
+        lambda: nn.LSTM(3, 4, proj_size=1.5),
+        lucid.ArgumentTypeError,
+        "LSTM: proj_size must be an int: got float",
+    ),
+    ErrorCase(
+        "LSTM: no steps to project",
+        lambda: nn.LSTM(3, 4, proj_size=2)(f32(0, 2, 3)),
+        lucid.ShapeError,
+        "LSTM: there are no time steps: input (0, 2, 3); give at least one",
+    ),
+    ErrorCase(
+        "pad_packed_sequence: length",
+        lambda: rnn.pad_packed_sequence(PACKED, total_length=3),
+        lucid.UserError,
+        "pad_packed_sequence: total_length is below the longest sequence: got 3 for 4",
+    ),
+    ErrorCase(
+        "pad_packed_sequence: type",
+        lambda: rnn.pad_packed_sequence(f32(4, 2, 3)),
+        lucid.ArgumentTypeError,
+        "pad_packed_sequence: expected a PackedSequence: got Tensor; make one with "
         "pack_padded_sequence",
-        lambda: nn.utils.rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2]),
-        lucid.UnsupportedError,
-        "pack_padded_sequence: packed sequences are not supported; run the padded input and take "
-        "output[lengths - 1, arange(N)]",
+    ),
+    ErrorCase(
+        "PackedSequence: sizes",
+        lambda: rnn.pad_packed_sequence(rnn.PackedSequence(f32(4, 3), lucid.tensor([1, 3]))),
+        lucid.UserError,
+        "PackedSequence: batch_sizes must be positive and never rise: got [1, 3]",
+    ),
+    ErrorCase(
+        "LSTM: data of a packed sequence",
+        lambda: nn.LSTM(2, 2)(PACKED),
+        lucid.ShapeError,
+        "LSTM: the data of a PackedSequence must be (elements, 2): got shape (6, 3)",
     ),
 ]

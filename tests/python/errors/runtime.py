@@ -7,6 +7,7 @@ from typing import Any
 import lucid
 import numpy
 from lucid import autograd
+from lucid.autograd.gradcheck import GradcheckError
 
 from .case import ErrorCase, f32, f64, i64, leaf
 
@@ -82,7 +83,76 @@ def unset_requires_grad() -> None:
     (leaf(2) * 2).requires_grad_(False)
 
 
+class WrongGradient(autograd.Function):
+    """3 x with a gradient of 2.5, and what may be added to it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        return x * 3
+
+    @staticmethod
+    def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+        return grad * 2.5
+
+
+SLOPES = iter(range(10**6))
+
+
+class Unsteady(WrongGradient):
+    """Each backward gives 1 more than the one before."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: lucid.Tensor) -> lucid.Tensor:
+        return grad * next(SLOPES)
+
+
+def one_double() -> lucid.Tensor:
+    return lucid.ones(1, dtype=lucid.float64, requires_grad=True)
+
+
+def nan_gradient() -> None:
+    with autograd.detect_anomaly():
+        (leaf(1).sqrt() * 0.0).sum().backward()
+
+
+CHECKS = [
+    ErrorCase(
+        "gradcheck: nothing to check",
+        lambda: autograd.gradcheck(lambda x: x, f64(1)),
+        lucid.UserError,
+        "gradcheck: no input requires a gradient; set requires_grad on a floating tensor",
+    ),
+    ErrorCase(
+        "gradcheck: result",
+        lambda: autograd.gradcheck(lambda x: None, one_double()),
+        lucid.ArgumentTypeError,
+        "gradcheck: func must return a Tensor or a tuple of them: got NoneType",
+    ),
+    ErrorCase(
+        "gradcheck: wrong gradient",
+        lambda: autograd.gradcheck(WrongGradient.apply, one_double()),
+        GradcheckError,
+        "gradcheck: the gradient of output 0 for input 0 is not that of central differences: "
+        "element 0 of the input by element 0 of the output is 2.5, expected 3; correct the "
+        "backward",
+    ),
+    ErrorCase(
+        "gradcheck: unsteady gradient",
+        lambda: autograd.gradcheck(Unsteady.apply, one_double()),
+        GradcheckError,
+        "gradcheck: two backwards of output 0 differ for input 0: by 1; make them repeatable, or "
+        "give nondet_tol",
+    ),
+    ErrorCase(
+        "detect_anomaly",
+        nan_gradient,
+        lucid.AutogradError,
+        "backward: sqrt_backward returned nan as gradient 0; look at what it is computed from",
+    ),
+]
+
 CASES = [
+    *CHECKS,
     ErrorCase(
         "backward: several elements",
         lambda: (leaf(2) * 2).backward(),

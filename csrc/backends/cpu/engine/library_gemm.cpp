@@ -19,10 +19,10 @@ namespace lucid::cpu {
 namespace {
 
 constexpr double kFlopsPerNs = 80.0;
-constexpr int64_t kGoodRows = 128;  // b is packed for each slice: 3 % of the work at 128 rows
+constexpr int64_t kGoodRows = 256;  // b is packed for each slice: 5 % of the work at 128 rows
 constexpr int64_t kMinRows = 64;
 constexpr int64_t kRowUnit = 16;
-constexpr int64_t kSlicesPerThread = 4;
+constexpr int64_t kSlicesPerThread = 2;
 constexpr int64_t kLongSums = 2;  // depth over columns
 constexpr int64_t kLargeB = int64_t{1} << 20;
 

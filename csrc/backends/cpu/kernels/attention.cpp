@@ -54,6 +54,11 @@ Heads output_heads(const NodeView& view, size_t output) {
   return {view.output(output).shape, view.output_view(output)};
 }
 
+bool gathers(const NodeView& view, int64_t queries, int64_t keys) {
+  const bool has_views = !view.input_views.empty() || !view.output_views.empty();
+  return has_views && std::max(queries, keys) > kScatteredRows;
+}
+
 /// What forward and backward share: shapes, the mask's strides, and scratch memory in slots.
 template <class T>
 class AttentionBase : public Kernel {
@@ -74,7 +79,7 @@ class AttentionBase : public Kernel {
               v[rank - 1],
               view.node.flag("causal"),
               view.node.real("scale"),
-              !view.input_views.empty() || !view.output_views.empty()};
+              gathers(view, q[rank - 2], k[rank - 2])};
     leading_ = Shape(q.sizes().first(static_cast<size_t>(rank - 2)));
     if (has_mask_) set_mask(view.input(places.mask), rank);
     LUCID_ISA_CALL(active_isa(), get_loops(loops_));

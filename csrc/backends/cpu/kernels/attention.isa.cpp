@@ -65,12 +65,11 @@ struct Stretch {
   int64_t first;
 };
 
-/// Rows [first, first + count) as neighbours: rows far apart would share few sets of the cache.
-/// They are copied to `memory` if need be.
+/// Rows [first, first + count), copied side by side to `memory` if need be.
 template <class T>
-Stretch<const T> gathered(HeadRows<const T> rows, int64_t first, int64_t count, int64_t depth,
-                          T* memory) {
-  if (rows.step == depth) return {rows, first};
+Stretch<const T> gathered(const AttentionShape& shape, HeadRows<const T> rows, int64_t first,
+                          int64_t count, int64_t depth, T* memory) {
+  if (!shape.gathers || rows.step == depth) return {rows, first};
   for (int64_t i = 0; i < count; ++i) {
     const T* const from = rows.row(first + i);
     for (int64_t d = 0; d < depth; ++d) memory[i * depth + d] = from[d];
@@ -233,7 +232,7 @@ void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t 
   for (int64_t key = 0; key < shape.visible(end); key += kKeyBlock) {
     const int64_t keys = smaller(kKeyBlock, shape.visible(end) - key);
     pack_transposed(head.k, key, keys, shape.depth, packed);
-    const Stretch<const T> v = gathered(head.v, key, keys, shape.value_depth, values);
+    const Stretch<const T> v = gathered(shape, head.v, key, keys, shape.value_depth, values);
     for (int64_t row = first; row < end; row += kQueryGroup) {
       const int64_t rows = smaller(kQueryGroup, end - row);
       const int64_t visible = shape.visible(row + rows);
@@ -375,10 +374,11 @@ void backward_keys(const AttentionShape& shape, const Block& block, const T* sco
   }
 }
 
-/// Zeroed rows for sums: those of the result, or `memory` if they are not neighbours.
+/// Zeroed rows for sums: those of the result, or `memory` if need be.
 template <class T>
-Stretch<T> start_sums(HeadRows<T> result, int64_t first, int64_t count, int64_t depth, T* memory) {
-  const bool in_place = result.step == depth;
+Stretch<T> start_sums(const AttentionShape& shape, HeadRows<T> result, int64_t first, int64_t count,
+                      int64_t depth, T* memory) {
+  const bool in_place = !shape.gathers || result.step == depth;
   const Stretch<T> sums = in_place ? Stretch<T>{result, first} : Stretch<T>{{memory, depth}, 0};
   clear_rows(sums.rows, sums.first, count, depth);
   return sums;
@@ -405,18 +405,19 @@ void backward(const AttentionShape& shape, const AttentionHead<T>& head,
   find_deltas(shape, grads, s.deltas);
   for (int64_t key = 0; key < shape.keys; key += kKeyBlock) {
     const int64_t keys = smaller(kKeyBlock, shape.keys - key);
-    const Stretch<const T> k = gathered(head.k, key, keys, shape.depth, s.key_rows);
-    const Stretch<T> dk = start_sums(grads.dk, key, keys, shape.depth, s.key_grads);
-    const Stretch<T> dv = start_sums(grads.dv, key, keys, shape.value_depth, s.value_grads);
+    const Stretch<const T> k = gathered(shape, head.k, key, keys, shape.depth, s.key_rows);
+    const Stretch<T> dk = start_sums(shape, grads.dk, key, keys, shape.depth, s.key_grads);
+    const Stretch<T> dv = start_sums(shape, grads.dv, key, keys, shape.value_depth, s.value_grads);
     pack_transposed(head.k, key, keys, shape.depth, s.keys);
     pack_transposed(head.v, key, keys, shape.value_depth, s.values);
     // Queries before the first key see none of them.
     const int64_t start = shape.causal ? key / kQueryBlock * kQueryBlock : 0;
     for (int64_t query = start; query < shape.queries; query += kQueryBlock) {
       const Block block{query, smaller(kQueryBlock, shape.queries - query), key, keys};
-      const Stretch<const T> q = gathered(head.q, query, block.queries, shape.depth, s.query_rows);
+      const Stretch<const T> q =
+          gathered(shape, head.q, query, block.queries, shape.depth, s.query_rows);
       const Stretch<const T> grad =
-          gathered(grads.grad, query, block.queries, shape.value_depth, s.grad_rows);
+          gathered(shape, grads.grad, query, block.queries, shape.value_depth, s.grad_rows);
       backward_queries(shape, head, grads, block, k, s);
       backward_keys(shape, block, s.score_grads, s.step, q, shape.depth, dk);
       backward_keys(shape, block, s.probabilities, s.step, grad, shape.value_depth, dv);

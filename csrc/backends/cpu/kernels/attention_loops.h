@@ -17,6 +17,9 @@ inline constexpr int64_t kQueryBlock = 8 * kQueryGroup;
 // So the keys that a group of queries has scores for are those that a group of keys asks for.
 static_assert(kKeyBlock % kQueryGroup == 0 && kQueryBlock % kQueryGroup == 0);
 
+/// Rows that may lie apart: more of them would share too few sets of the first cache.
+inline constexpr int64_t kScatteredRows = 32;
+
 struct AttentionShape {
   int64_t queries;
   int64_t keys;
@@ -24,7 +27,7 @@ struct AttentionShape {
   int64_t value_depth;  ///< elements of a value
   bool causal;          ///< query i sees keys j <= i only
   double scale;
-  bool strided;  ///< rows of some operand are not neighbours
+  bool gathers;  ///< rows that are not neighbours are copied side by side first
 
   /// Keys that some query before `end` sees.
   [[gnu::always_inline]] int64_t visible(int64_t end) const {
@@ -93,7 +96,7 @@ constexpr int64_t key_columns(const AttentionShape& shape) {
 /// Elements of scratch that a call of forward with `count` rows needs, and one of backward. Neither
 /// grows with the product of queries and keys.
 constexpr int64_t forward_scratch(const AttentionShape& shape, int64_t count) {
-  const int64_t copies = shape.strided ? shape.value_depth : 0;
+  const int64_t copies = shape.gathers ? shape.value_depth : 0;
   const int64_t rows = shape.depth + at_most(count, kQueryGroup) + copies;
   return key_columns(shape) * rows + 2 * in_panels(count);
 }
@@ -101,7 +104,7 @@ constexpr int64_t backward_scratch(const AttentionShape& shape) {
   const int64_t queries = at_most(shape.queries, kQueryBlock);
   const int64_t both = shape.depth + shape.value_depth;
   const int64_t copies =
-      shape.strided ? key_columns(shape) * (both + shape.depth) + queries * both : 0;
+      shape.gathers ? key_columns(shape) * (both + shape.depth) + queries * both : 0;
   return key_columns(shape) * (both + 2 * queries) + in_panels(shape.queries) + copies;
 }
 

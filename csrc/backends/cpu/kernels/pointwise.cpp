@@ -73,6 +73,7 @@ constexpr CostRow kCosts[] = {
     {"silu", 0.9},
     {"softplus", 3.2},
     {"gelu", 0.9},
+    {"gelu_grad", 1.0},
     {"eq", kCheapNs},
     {"ne", kCheapNs},
     {"lt", kCheapNs},

@@ -46,6 +46,19 @@ struct GeluTanh {
   }
 };
 
+struct GeluGrad {
+  template <class T>
+  LUCID_INLINE T operator()(T grad, T x) const {
+    return grad * gelu_slope(x);
+  }
+};
+struct GeluTanhGrad {
+  template <class T>
+  LUCID_INLINE T operator()(T grad, T x) const {
+    return grad * gelu_tanh_slope(x);
+  }
+};
+
 struct Softplus {
   explicit Softplus(const double* parameters) : beta(parameters[0]), threshold(parameters[1]) {}
   template <class T>
@@ -63,19 +76,31 @@ void gelu_tile(const void* const* inputs, void* output, int64_t count, const dou
   tile(inputs, output, count, parameters);
 }
 
-constexpr TileRow gelu_row() {
-  TileRow row{"gelu"};
-  row.by_dtype[place(DType::kFloat16)] = half_tile<Float16, gelu_tile<float>, 1, false>;
-  row.by_dtype[place(DType::kBFloat16)] = half_tile<BFloat16, gelu_tile<float>, 1, false>;
-  row.by_dtype[place(DType::kFloat32)] = gelu_tile<float>;
-  row.by_dtype[place(DType::kFloat64)] = gelu_tile<double>;
+template <class T>
+void gelu_grad_tile(const void* const* inputs, void* output, int64_t count,
+                    const double* parameters) {
+  const TileFn tile = parameters[0] == 1.0 ? binary<GeluTanhGrad, T, T> : binary<GeluGrad, T, T>;
+  tile(inputs, output, count, parameters);
+}
+
+template <TileFn kFloat, TileFn kDouble, int kArity>
+constexpr TileRow gelu_row(std::string_view op) {
+  TileRow row{op};
+  row.by_dtype[place(DType::kFloat16)] = half_tile<Float16, kFloat, kArity, false>;
+  row.by_dtype[place(DType::kBFloat16)] = half_tile<BFloat16, kFloat, kArity, false>;
+  row.by_dtype[place(DType::kFloat32)] = kFloat;
+  row.by_dtype[place(DType::kFloat64)] = kDouble;
   return row;
 }
 
 constexpr std::array kRows = {
-    floating_row<Erf, 1>("erf"),           floating_row<Erfc, 1>("erfc"),
-    floating_row<Sigmoid, 1>("sigmoid"),   floating_row<Silu, 1>("silu"),
-    floating_row<Softplus, 1>("softplus"), gelu_row(),
+    floating_row<Erf, 1>("erf"),
+    floating_row<Erfc, 1>("erfc"),
+    floating_row<Sigmoid, 1>("sigmoid"),
+    floating_row<Silu, 1>("silu"),
+    floating_row<Softplus, 1>("softplus"),
+    gelu_row<gelu_tile<float>, gelu_tile<double>, 1>("gelu"),
+    gelu_row<gelu_grad_tile<float>, gelu_grad_tile<double>, 2>("gelu_grad"),
 };
 
 }  // namespace

@@ -65,4 +65,24 @@ LUCID_INLINE double gelu(double x) {
   return unless_lowest(x, 0.5 * bounded * __builtin_erfc(-bounded * 0x1.6a09e667f3bcdp-1));
 }
 
+/// d gelu(x) / dx = Phi(x) + x phi(x): for x < 0 it is e^(-t^2 / 2) (M(t) - t / sqrt(2 pi)) with t
+/// = |x| and the M of gelu, and for x >= 0 that less than 1. It is nan at -inf.
+LUCID_INLINE float gelu_slope(float x) {
+  constexpr float kP[] = {0.5f, 0.43928346f, 0.18396915f, 0.040881153f, 0.0041532326f};
+  constexpr float kQ[] = {1.0f, 1.6764519f, 1.2055484f, 0.4714088f, 0.10247995f, 0.0104105f};
+  constexpr float kPeak = 0.3989422804f;  // 1 / sqrt(2 pi)
+  const float t = at_most(absolute(x), 15.0f);
+  const float square = t * t;
+  const ReducedExp e = reduce_exp(-0.5f * square, -0.5f * fma(t, t, -square));
+  const float factor = fma(-kPeak, t, rational(t, square, kP, kQ));
+  const float low = unscale(fma(e.expm1, factor, factor), e.exponent);
+  return unless_lowest(x, x < 0.0f ? low : 1.0f - low);
+}
+LUCID_INLINE double gelu_slope(double x) {
+  const double bounded = at_most(at_least(x, -40.0), 40.0);
+  const double bell = __builtin_exp(-0.5 * bounded * bounded) * 0x1.9884533d43651p-2;
+  return unless_lowest(x,
+                       fma(bounded, bell, 0.5 * __builtin_erfc(-bounded * 0x1.6a09e667f3bcdp-1)));
+}
+
 }  // namespace lucid::cpu::LUCID_ISA

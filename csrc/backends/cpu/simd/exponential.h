@@ -305,4 +305,29 @@ LUCID_INLINE double gelu_tanh(double x) {
   return unless_lowest(x, bounded / (1.0 + __builtin_exp(-twice_u)));
 }
 
+/// d gelu_tanh(x) / dx = s + x 2 u' s (1 - s) with s = sigmoid(2 u) and e = e^(-|2 u|): for x < 0
+/// it is e / (1 + e) (1 - |x| 2 u' / (1 + e)), and for x >= 0 that less than 1. It is nan at -inf.
+LUCID_INLINE float gelu_tanh_slope(float x) {
+  constexpr double kSlope = 1.5957691216057308;  // 2 sqrt(2 / pi)
+  constexpr double kCubic = 1.5957691216057308 * 0.044715;
+  const float t = at_most(absolute(x), 12.0f);
+  const double wide = static_cast<double>(t);
+  const double twice_u = wide * fma(kCubic, wide * wide, kSlope);
+  const ReducedExp reduced = reduce_exp(at_least(-twice_u, -115.0));
+  const float e = unscale(reduced.expm1 + 1.0f, reduced.exponent);
+  const float share = 1.0f / (1.0f + e);
+  const float rise = t * fma(3.0f * static_cast<float>(kCubic), t * t, static_cast<float>(kSlope));
+  const float factor = share * fma(-rise, share, 1.0f);
+  const float low = unscale(fma(reduced.expm1, factor, factor), reduced.exponent);
+  return unless_lowest(x, x < 0.0f ? low : 1.0f - low);
+}
+LUCID_INLINE double gelu_tanh_slope(double x) {
+  constexpr double kSlope = 1.5957691216057308;
+  const double t = at_most(absolute(x), 40.0);
+  const double e = __builtin_exp(-kSlope * (t + 0.044715 * t * t * t));
+  const double share = 1.0 / (1.0 + e);
+  const double low = e * share * (1.0 - kSlope * (t + 3.0 * 0.044715 * t * t * t) * share);
+  return unless_lowest(x, x < 0.0 ? low : 1.0 - low);
+}
+
 }  // namespace lucid::cpu::LUCID_ISA

@@ -25,8 +25,8 @@ using TileFn = void (*)(const void* const* inputs, void* output, int64_t count,
 /// The function of an operation of the element-wise families, or nullptr. `input_dtype` is that
 /// of the first input; for `where` that of its second. Outputs have the same dtype, or bool for
 /// comparisons, tests and logic. The parameters are the node's float attributes in schema order:
-/// leaky_relu {negative_slope}, softplus {beta, threshold}; gelu takes {1} for "tanh" and {0} for
-/// "none"; for the others the pointer is not read.
+/// leaky_relu {negative_slope}, softplus {beta, threshold}; gelu and gelu_grad take {1} for "tanh"
+/// and {0} for "none"; for the others the pointer is not read.
 TileFn find_tile(std::string_view op, DType input_dtype);
 
 /// Conversion of one input; nan becomes true, or the integer 0. A float beyond the range of int32

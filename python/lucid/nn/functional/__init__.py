@@ -42,6 +42,7 @@ from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d
 from lucid.nn.functional.embedding import embedding, one_hot
 from lucid.nn.functional.embedding_bag import embedding_bag
+from lucid.nn.functional.grid import affine_grid, grid_sample
 from lucid.nn.functional.linear import bilinear, linear
 from lucid.nn.functional.loss import (
     binary_cross_entropy,
@@ -83,6 +84,8 @@ from lucid.nn.functional.pooling import (
 from lucid.nn.functional.vision import fold, interpolate, pixel_shuffle, pixel_unshuffle, unfold
 
 __all__ = [
+    "affine_grid",
+    "grid_sample",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",

@@ -120,7 +120,7 @@ def _maximum(rows: Tensor, counted: Tensor | None) -> Tensor:
 def _are_starts(offsets: Tensor) -> Tensor:
     """True if the offsets begin with 0 and never fall; an error if they are known and do not."""
     if offsets.shape[0] == 0:
-        return fn.tensor(True)
+        return fn.tensor(True, device=offsets.device)
     rises = offsets.narrow(0, 1, offsets.shape[0] - 1) >= offsets.narrow(0, 0, offsets.shape[0] - 1)
     found = fn.logical_and(fn.all(rises), offsets[0] == 0)
     if not _C.is_tracing() and not found:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.precision import autocast_as
 from lucid.nn.functional._arguments import require_tensors
 
 
@@ -86,8 +87,17 @@ def pad(
         )
     if min(amounts, default=0) < 0:
         raise _C.UserError(f"pad: negative padding needs mode='constant': got {tuple(pad)}")
+    by_elements = _pad_by_elements if mode == "circular" else _pad_in_float32
+    return by_elements(input, mode, low, high)
+
+
+def _pad_by_elements(input: Tensor, mode: str, low: list[int], high: list[int]) -> Tensor:
     for axis in range(input.ndim):
         if low[axis] or high[axis]:
             indices = _source_indices(mode, input.shape[axis], low[axis], high[axis])
             input = take_rows(input, indices, axis)
     return input
+
+
+# PyTorch lists reflection and replication, and not the others.
+_pad_in_float32 = autocast_as("float32")(_pad_by_elements)

@@ -6,6 +6,7 @@ T time steps, N sequences, H units. PyTorch has no functions of these names.
 from __future__ import annotations
 
 from lucid import _C
+from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.nn.functional.linear import linear
 
@@ -42,6 +43,56 @@ def lstm_layer(
     projected = linear(input, weight_ih, _joined_bias(bias_ih, bias_hh))
     _, output, h, c, _ = _C.emit("lstm_layer", projected, h0, c0, weight_hh, reverse=reverse)
     return output, h, c
+
+
+def lstm_states(
+    input: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None = None,
+    bias_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`lstm_layer`, forwards: h and c (T, N, H) after each step."""
+    projected = linear(input, weight_ih, _joined_bias(bias_ih, bias_hh))
+    _, output, _, _, cells = _C.emit("lstm_layer", projected, h0, c0, weight_hh, reverse=False)
+    return output, cells
+
+
+def projected_lstm_states(
+    input: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor,
+    bias_ih: Tensor | None = None,
+    bias_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """An LSTM whose state h' = W_hr (o tanh(c')) has P units; step by step.
+
+    Args:
+        h0: (N, P). c0: (N, H). weight_hh: (4 H, P). weight_hr: (P, H). Others as
+            :func:`lstm_layer`.
+
+    Returns: h (T, N, P) and c (T, N, H) after each step.
+    Source: Sak, Senior and Beaufays 2014, arXiv:1402.1128.
+    """
+    if input.shape[0] == 0:
+        raise _C.ShapeError(
+            f"LSTM: there are no time steps: input {tuple(input.shape)}; give at least one"
+        )
+    projected = linear(input, weight_ih, _joined_bias(bias_ih, bias_hh))
+    h, c = h0, c0
+    states, cells = [], []
+    for t in range(input.shape[0]):
+        i, f, g, o = (projected[t] + linear(h, weight_hh)).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = linear(o.sigmoid() * c.tanh(), weight_hr)
+        states.append(h)
+        cells.append(c)
+    return fn.stack(states), fn.stack(cells)
 
 
 def gru_layer(

@@ -12,8 +12,15 @@ from lucid._C import Tensor
 from lucid.nn import functional as F
 from lucid.nn import init
 from lucid.nn.functional._arguments import require_tensors
-from lucid.nn.functional.recurrent import gru_layer, lstm_layer, rnn_layer
+from lucid.nn.functional.recurrent import (
+    gru_layer,
+    lstm_layer,
+    lstm_states,
+    projected_lstm_states,
+    rnn_layer,
+)
 from lucid.nn.modules.module import Module
+from lucid.nn.packed import PackedSequence, Ragged
 from lucid.nn.parameter import Parameter
 
 DeviceLike = _C.device | str | None
@@ -92,9 +99,14 @@ class RNNBase(Module):
         check_sizes(op, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if not 0 <= dropout <= 1:
             raise _C.UserError(f"{op}: dropout must be from 0 to 1: got {dropout}")
-        if proj_size != 0:
-            raise _C.UnsupportedError(
-                f"{op}: proj_size is not supported: got {proj_size}; put a Linear behind the layer"
+        if isinstance(proj_size, bool) or not isinstance(proj_size, int):
+            raise _C.ArgumentTypeError(
+                f"{op}: proj_size must be an int: got {type(proj_size).__name__}"
+            )
+        if not 0 <= proj_size < hidden_size:
+            raise _C.UserError(
+                f"{op}: proj_size must be from 0 to hidden_size - 1 = {hidden_size - 1}: got "
+                f"{proj_size}"
             )
         if dropout > 0 and num_layers == 1:
             warnings.warn(
@@ -126,12 +138,18 @@ class RNNBase(Module):
         width = self.input_size
         for layer in self._suffixes():
             for suffix in layer:
-                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
+                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self._state_size)}
                 biases = {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
-                for name, shape in {**shapes, **biases}.items():
+                last = {"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {}
+                for name, shape in {**shapes, **biases, **last}.items():
                     empty = fn.empty(shape, device=device, dtype=dtype)
                     self.register_parameter(f"{name}_{suffix}", Parameter(empty))
-            width = self.hidden_size * len(layer)
+            width = self._state_size * len(layer)
+
+    @property
+    def _state_size(self) -> int:
+        """Units of the state h."""
+        return self.proj_size or self.hidden_size
 
     def reset_parameters(self) -> None:
         """Draw new parameters from the default generator."""
@@ -143,11 +161,13 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters of each layer and direction."""
-        return [
-            [parameter for parameter in self._weights(suffix) if parameter is not None]
-            for layer in self._suffixes()
-            for suffix in layer
-        ]
+        found = []
+        for suffix in (suffix for layer in self._suffixes() for suffix in layer):
+            weights = [parameter for parameter in self._weights(suffix) if parameter is not None]
+            if self.proj_size:
+                weights.append(getattr(self, f"weight_hr_{suffix}"))
+            found.append(weights)
+        return found
 
     def _weights(self, suffix: str) -> tuple[Any, Any, Any, Any]:
         weights = getattr(self, f"weight_ih_{suffix}"), getattr(self, f"weight_hh_{suffix}")
@@ -162,6 +182,19 @@ class RNNBase(Module):
         raise _C.UnsupportedError(
             f"{type(self).__name__}: one direction is not defined; use RNN, LSTM or GRU"
         )
+
+    def _states(self, input: Tensor, states: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
+        """The states (T, N, H) after each step of one layer, forwards; the first is the output."""
+        return self._direction(input, states, suffix, False)[:1]
+
+    def _ragged_direction(
+        self, input: Tensor, begin: tuple[Tensor, ...], suffix: str, reverse: bool, ragged: Ragged
+    ) -> tuple[Tensor, ...]:
+        """As ``_direction`` for sequences that end before the padding does."""
+        x = ragged.flipped(input) if reverse else input
+        output, *others = self._states(x, begin, suffix)
+        lasts = [ragged.last(state) for state in (output, *others)]
+        return (ragged.flipped(output) if reverse else output, *lasts)
 
     def _as_sequence(self, input: Tensor) -> tuple[Tensor, bool]:
         """The input as (T, N, input_size), and whether it is a batch."""
@@ -184,11 +217,12 @@ class RNNBase(Module):
         """A start state (layers and directions, N, H), zeros if none is given."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         batch = int(input.shape[1])
+        size = self.hidden_size if name == "c_0" else self._state_size
         if state is None:
-            shape = (count, batch, self.hidden_size)
+            shape = (count, batch, size)
             return fn.zeros(shape, dtype=input.dtype, device=input.device)
         middle = (batch,) if is_batched else ()
-        expected = (count, *middle, self.hidden_size)
+        expected = (count, *middle, size)
         given = check_state(type(self).__name__, name, state, expected)
         return given if is_batched else given.unsqueeze(1)
 
@@ -201,7 +235,36 @@ class RNNBase(Module):
         """
         x, is_batched = self._as_sequence(input)
         states = [self._start_state(name, state, x, is_batched) for name, state in starts]
-        lasts: list[list[Tensor]] = [[] for _ in starts]
+        x, stacked = self._through_layers(x, states, None)
+        if not is_batched:
+            return x.squeeze(1), tuple(state.squeeze(1) for state in stacked)
+        return (x.transpose(0, 1) if self.batch_first else x), stacked
+
+    def _run_packed(
+        self, packed: PackedSequence, starts: tuple[tuple[str, Any], ...]
+    ) -> tuple[PackedSequence, tuple[Tensor, ...]]:
+        """As ``_run``; start and last states are in the order of the sequences before sorting."""
+        ragged = Ragged.of(packed.batch_sizes)
+        if packed.data.ndim != 2 or packed.data.shape[-1] != self.input_size:
+            raise _C.ShapeError(
+                f"{type(self).__name__}: the data of a PackedSequence must be (elements, "
+                f"{self.input_size}): got shape {tuple(packed.data.shape)}"
+            )
+        x = ragged.pad(packed.data)
+        states = [self._start_state(name, state, x, True) for name, state in starts]
+        if packed.sorted_indices is not None:
+            states = [fn.index_select(state, 1, packed.sorted_indices) for state in states]
+        x, stacked = self._through_layers(x, states, ragged)
+        if packed.unsorted_indices is not None:
+            back = packed.unsorted_indices
+            stacked = tuple(fn.index_select(state, 1, back) for state in stacked)
+        return packed._replace(data=ragged.pack(x)), stacked
+
+    def _through_layers(
+        self, x: Tensor, states: list[Tensor], ragged: Ragged | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The output (T, N, *), and the last states stacked over layers and directions."""
+        lasts: list[list[Tensor]] = [[] for _ in states]
         place = 0
         for k, layer in enumerate(self._suffixes()):
             if k > 0 and self.dropout > 0:
@@ -209,16 +272,17 @@ class RNNBase(Module):
             outputs = []
             for direction, suffix in enumerate(layer):
                 begin = tuple(state[place] for state in states)
-                output, *last = self._direction(x, begin, suffix, direction == 1)
+                output, *last = (
+                    self._direction(x, begin, suffix, direction == 1)
+                    if ragged is None
+                    else self._ragged_direction(x, begin, suffix, direction == 1, ragged)
+                )
                 outputs.append(output)
                 for kept, state in zip(lasts, last, strict=True):
                     kept.append(state)
                 place += 1
             x = outputs[0] if len(outputs) == 1 else fn.cat(outputs, dim=-1)
-        stacked = tuple(fn.stack(kept) for kept in lasts)
-        if not is_batched:
-            return x.squeeze(1), tuple(state.squeeze(1) for state in stacked)
-        return (x.transpose(0, 1) if self.batch_first else x), stacked
+        return x, tuple(fn.stack(kept) for kept in lasts)
 
     def extra_repr(self) -> str:
         """Shows the sizes, and what is not the default."""
@@ -229,6 +293,7 @@ class RNNBase(Module):
             "batch_first": False,
             "dropout": 0.0,
             "bidirectional": False,
+            "proj_size": 0,
         }
         for name, default in defaults.items():
             value = getattr(self, name)
@@ -287,9 +352,10 @@ class RNN(RNNBase):
         relu = is_relu("RNN", self.nonlinearity)
         return rnn_layer(input, states[0], *self._weights(suffix), relu=relu, reverse=reverse)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Output and last state; ``hx`` is the start state."""
-        output, (h,) = self._run(input, (("hx", hx),))
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """Output and last state; ``hx`` is the start state. A PackedSequence gives one."""
+        run: Any = self._run_packed if isinstance(input, PackedSequence) else self._run
+        output, (h,) = run(input, (("hx", hx),))
         return output, h
 
 
@@ -334,9 +400,10 @@ class GRU(RNNBase):
     ) -> tuple[Tensor, ...]:
         return gru_layer(input, states[0], *self._weights(suffix), reverse=reverse)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Output and last state; ``hx`` is the start state."""
-        output, (h,) = self._run(input, (("hx", hx),))
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """Output and last state; ``hx`` is the start state. A PackedSequence gives one."""
+        run: Any = self._run_packed if isinstance(input, PackedSequence) else self._run
+        output, (h,) = run(input, (("hx", hx),))
         return output, h
 
 
@@ -344,10 +411,10 @@ class LSTM(RNNBase):
     """A long short-term memory, layer on layer: see :func:`lstm_layer` for the equations.
 
     Input, output and arguments as in :class:`RNN`, but the state is a pair (h, c).
-    ``proj_size`` must be 0.
+    With ``proj_size`` P below H the state h is a product of P units with ``weight_hr_lk`` (P, H);
+    such a layer runs step by step.
 
-    Raises: UserError for a size, UnsupportedError for ``proj_size``, ShapeError if the shapes do
-        not fit.
+    Raises: UserError for a size, ShapeError if the shapes do not fit.
     Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate).
     """
 
@@ -383,13 +450,29 @@ class LSTM(RNNBase):
     def _direction(
         self, input: Tensor, states: tuple[Tensor, ...], suffix: str, reverse: bool
     ) -> tuple[Tensor, ...]:
+        if self.proj_size:
+            x = input.flip(0) if reverse else input
+            output, cells = self._states(x, states, suffix)
+            return (output.flip(0) if reverse else output), output[-1], cells[-1]
         h, c = states
         return lstm_layer(input, h, c, *self._weights(suffix), reverse=reverse)
 
+    def _states(self, input: Tensor, states: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
+        h, c = states
+        w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
+        if not self.proj_size:
+            return lstm_states(input, h, c, w_ih, w_hh, b_ih, b_hh)
+        w_hr = getattr(self, f"weight_hr_{suffix}")
+        return projected_lstm_states(input, h, c, w_ih, w_hh, w_hr, b_ih, b_hh)
+
     def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Output and the pair of last states; ``hx`` is the pair of start states."""
+        self, input: Any, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Any, tuple[Tensor, Tensor]]:
+        """Output and the pair of last states; ``hx`` is the pair of start states.
+
+        A PackedSequence gives one.
+        """
         h0, c0 = (None, None) if hx is None else pair_of_states("LSTM", hx)
-        output, (h, c) = self._run(input, (("h_0", h0), ("c_0", c0)))
+        run: Any = self._run_packed if isinstance(input, PackedSequence) else self._run
+        output, (h, c) = run(input, (("h_0", h0), ("c_0", c0)))
         return output, (h, c)

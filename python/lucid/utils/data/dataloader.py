@@ -165,7 +165,7 @@ def _row_fetcher(dataset: Dataset[Any]) -> Callable[[list[int]], list[Tensor]] |
         rows = numpy.asarray(indices, dtype=numpy.int64)
         for place in places:
             rows = place[rows]
-        index = fn.tensor(rows)
+        index = fn.tensor(rows, device="cpu")
         by_device: dict[str, Tensor] = {}
         batch = []
         for tensor in tensors:

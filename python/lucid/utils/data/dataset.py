@@ -137,7 +137,7 @@ def random_split(
             f"random_split: the lengths do not add up to the data set: got {list(lengths)} "
             f"for {total}"
         )
-    order = fn.randperm(total, generator=generator).tolist()
+    order = fn.randperm(total, generator=generator, device="cpu").tolist()
     subsets = []
     start = 0
     for count in counts:

@@ -67,10 +67,12 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         size, count = len(self.data_source), self.num_samples
         if self.replacement:
-            yield from fn.randint(0, size, (count,), generator=self.generator).tolist()
+            yield from fn.randint(
+                0, size, (count,), generator=self.generator, device="cpu"
+            ).tolist()
             return
         while count > 0:
-            order = fn.randperm(size, generator=self.generator).tolist()
+            order = fn.randperm(size, generator=self.generator, device="cpu").tolist()
             yield from order[:count]
             count -= size
 
@@ -86,7 +88,9 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for position in fn.randperm(len(self.indices), generator=self.generator).tolist():
+        for position in fn.randperm(
+            len(self.indices), generator=self.generator, device="cpu"
+        ).tolist():
             yield self.indices[position]
 
     def __len__(self) -> int:

@@ -1,0 +1,122 @@
+"""Packed sequences: sequences of different lengths, step by step, without padding.
+
+N sequences, the longest of T steps. Shapes depend on the lengths, so all here asks for values, and
+is refused in a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from lucid import _C
+from lucid import functions as fn
+from lucid._C import Tensor
+
+__all__ = ["PackedSequence", "Ragged"]
+
+
+class PackedSequence(NamedTuple):
+    """What ``pack_padded_sequence`` makes and recurrent layers take.
+
+    ``data`` holds, step after step, the elements of all sequences that are that long, longest
+    sequence first: (sum of lengths, *). ``batch_sizes`` (T,) int64 counts them. Sorted by
+    ``sorted_indices`` the sequences stood in that order; ``unsorted_indices`` leads back. Both are
+    None for sequences that came in order.
+    """
+
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None = None
+    unsorted_indices: Tensor | None = None
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """With ``data.to(...)``; the indices follow its device."""
+        data = self.data.to(*args, **kwargs)
+        indices = (
+            None if index is None else index.to(data.device)
+            for index in (self.sorted_indices, self.unsorted_indices)
+        )
+        return PackedSequence(data, self.batch_sizes, *indices)
+
+    def cpu(self) -> PackedSequence:
+        """On the cpu."""
+        return self.to("cpu")
+
+    def float(self) -> PackedSequence:
+        """In float32."""
+        return self.to(_C.float32)
+
+    def double(self) -> PackedSequence:
+        """In float64."""
+        return self.to(_C.float64)
+
+
+class Ragged:
+    """How sequences of these lengths, the longest first, stand in padded and packed tensors."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = list(lengths)
+        self.num_steps, self.num_sequences = self.lengths[0], len(self.lengths)
+        self._is_there = numpy.arange(self.num_steps)[:, None] < numpy.asarray(self.lengths)
+
+    @staticmethod
+    def of(batch_sizes: Tensor) -> Ragged:
+        """The lengths that the sizes of all steps tell. Raises: UserError for impossible sizes."""
+        sizes = numpy.asarray(batch_sizes.tolist())
+        if sizes.ndim != 1 or sizes.size == 0 or sizes[-1] < 1 or (numpy.diff(sizes) > 0).any():
+            raise _C.UserError(
+                f"PackedSequence: batch_sizes must be positive and never rise: got {sizes.tolist()}"
+            )
+        return Ragged([int((sizes > i).sum()) for i in range(int(sizes[0]))])
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """How many sequences have each step."""
+        return [int(n) for n in self._is_there.sum(axis=1)]
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """(T, N, *) to (sum of lengths, *)."""
+        return _rows(padded, numpy.flatnonzero(self._is_there))
+
+    def pad(self, data: Tensor, value: float = 0.0, num_steps: int | None = None) -> Tensor:
+        """(sum of lengths, *) to (T, N, *), or as many steps as are asked for."""
+        steps = self.num_steps if num_steps is None else num_steps
+        total = int(self._is_there.sum())
+        if data.ndim == 0 or data.shape[0] != total:
+            raise _C.ShapeError(
+                f"PackedSequence: data must have {total} elements, the sum of batch_sizes: got "
+                f"shape {tuple(data.shape)}"
+            )
+        places = numpy.full((steps, self.num_sequences), total)  # the padding follows the data
+        places[: self.num_steps][self._is_there] = numpy.arange(total)
+        rest = tuple(data.shape[1:])
+        padding = fn.full((1, *rest), value, dtype=data.dtype, device=data.device)
+        index = _index(places.reshape(-1), data)
+        taken = _C.emit("take", fn.cat([data, padding]), index, dim=0)
+        return taken.reshape(steps, self.num_sequences, *rest)
+
+    def last(self, padded: Tensor) -> Tensor:
+        """The last step of each sequence: (T, N, *) to (N, *)."""
+        steps = numpy.asarray(self.lengths) - 1
+        return _rows(padded, steps * self.num_sequences + numpy.arange(self.num_sequences))
+
+    def flipped(self, padded: Tensor) -> Tensor:
+        """Each sequence from its last step to its first; the padding stays behind."""
+        steps = numpy.arange(self.num_steps)[:, None]
+        turned = numpy.where(self._is_there, numpy.asarray(self.lengths) - 1 - steps, steps)
+        places = turned * self.num_sequences + numpy.arange(self.num_sequences)
+        return _rows(padded, places.reshape(-1)).reshape(*padded.shape)
+
+
+def _index(places: NDArray[Any], like: Tensor) -> Tensor:
+    return fn.tensor(places, dtype=_C.int64, device=like.device)
+
+
+def _rows(padded: Tensor, places: NDArray[Any]) -> Tensor:
+    """Rows of a padded tensor seen as (T N, *)."""
+    flat = padded.reshape(padded.shape[0] * padded.shape[1], *padded.shape[2:])
+    return _C.emit("take", flat, _index(places, padded), dim=0)
