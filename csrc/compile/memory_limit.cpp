@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "passes/recompute.h"
-#include "planner/plan.h"
 
 namespace lucid::compile {
 namespace {
@@ -177,16 +176,15 @@ LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
       smallest_(smallest),
       before_(before) {}
 
-ir::Graph save_memory(ir::Graph graph) {
+ir::Graph save_memory(ir::Graph graph, const ArenaOf& arena_of) {
   const std::vector<int64_t> scratch_sizes(graph.nodes().size(), 0);
   const passes::MemoryModel model(graph, scratch_sizes);
   const Order order = passes::recompute_cheap(model);
   if (!is_longer(model, order)) return graph;
   ir::Graph cheap = passes::reordered(graph, model, order);
   const std::vector<int64_t> cheap_scratch(cheap.nodes().size(), 0);
-  const int64_t before = planner::plan(graph, scratch_sizes).arena_bytes;
-  return planner::plan(cheap, cheap_scratch).arena_bytes < before ? std::move(cheap)
-                                                                  : std::move(graph);
+  const int64_t before = arena_of(graph, scratch_sizes);
+  return arena_of(cheap, cheap_scratch) < before ? std::move(cheap) : std::move(graph);
 }
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,

@@ -11,9 +11,12 @@
 
 namespace lucid::compile {
 
+/// What the arena of a graph takes whose nodes take those bytes of scratch.
+using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
+
 /// The graph in which cheap values are made again (`passes::recompute_cheap`), if its arena is the
 /// smaller one; else the graph itself. Results are the same, bit for bit.
-ir::Graph save_memory(ir::Graph graph);
+ir::Graph save_memory(ir::Graph graph, const ArenaOf& arena_of);
 
 /// What a memory limit did to a graph.
 struct Recomputation {
@@ -39,8 +42,6 @@ class LimitError : public Error {
 /// A graph of the same results, bit for bit, whose arena takes no more than `limit_bytes`: some
 /// nodes are computed again, the cheapest for the memory they free. `scratch_sizes` are those of
 /// the nodes of `graph`. Throws LimitError if there is none.
-/// `arena_of` says what the arena of a graph takes whose nodes take those bytes of scratch.
-using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
                      int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done);
 

@@ -98,7 +98,8 @@ std::vector<int64_t> Pieces::kept_bytes() const {
     // The tape node keeps what the forward made until the whole backward is over.
     for (const uint32_t slot : pieces_[i].dead) {
       const bool made_by_backward = std::ranges::any_of(
-          pieces_.begin() + static_cast<int64_t>(last_), pieces_.end(), [&](const Member& maker) {
+          pieces_.begin() + static_cast<int64_t>(last_) + 1, pieces_.end(),
+          [&](const Member& maker) {
             return std::ranges::find(maker.outputs, slot) != maker.outputs.end();
           });
       if (i < last_ || made_by_backward) kept -= slot_bytes_[slot];

@@ -112,9 +112,12 @@ void compile_executable(Compiled& compiled, Device device, const Options& option
   backends::CompileHints hints;
   hints.given = options.given;
   hints.disk = backends::DiskCache::from_environment();
+  const auto arena_of = [&](const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
+    return backend.arena_bytes(graph, scratch_sizes);
+  };
   if (!options.memory_limit) {
     if (device == Device::kCpu) {  // others lay out their memory themselves
-      compiled.graph = save_memory(std::move(compiled.graph));
+      compiled.graph = save_memory(std::move(compiled.graph), arena_of);
       ir::verify(compiled.graph, "save_memory");
       dumper.write("save_memory", compiled.graph);
     }
@@ -122,9 +125,6 @@ void compile_executable(Compiled& compiled, Device device, const Options& option
     return;
   }
   const int64_t limit = *options.memory_limit;
-  const auto arena_of = [&](const ir::Graph& graph, std::span<const int64_t> scratch_sizes) {
-    return backend.arena_bytes(graph, scratch_sizes);
-  };
   compiled.graph = fit_memory(compiled.graph, backend.scratch_sizes(compiled.graph), limit,
                               arena_of, compiled.recomputation.emplace());
   ir::verify(compiled.graph, "recompute");

@@ -69,7 +69,6 @@ std::vector<Sample> special_samples() {
   return {
       {"gelu", {matrix}, {std::string("none")}},
       {"gelu", {matrix}, {std::string("tanh")}},
-      {"gelu_grad", {matrix, matrix}, {std::string("none")}},
       {"softplus", {matrix}, {2.0, 1.0}},
       {"leaky_relu", {matrix}, {0.1}},
       {"where", {boolean({2, 3}), f32({3}), f32({2, 1})}},

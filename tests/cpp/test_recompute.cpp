@@ -175,7 +175,7 @@ TEST(light_work_is_done_again_where_the_caches_have_lost_its_result) {
   const MemoryModel model(graph, no_scratch(graph));
   CHECK_EQ(passes::recompute_cheap(model), (Order{0, 1, 2, 3, 4, 5, 0, 6}));
   // The arena would take as much, at the end: the graph stays as it is.
-  CHECK_EQ(ir::to_string(compile::save_memory(graph)), ir::to_string(graph));
+  CHECK_EQ(ir::to_string(compile::save_memory(graph, planned_bytes)), ir::to_string(graph));
 }
 
 TEST(a_graph_is_changed_where_that_saves_memory) {
@@ -186,7 +186,7 @@ TEST(a_graph_is_changed_where_that_saves_memory) {
                "keepdim=false} : float32[]");
   text.replace(text.find("add(%6, %1)"), 11, "mul(%1, %9)");
   const ir::Graph graph = parse_graph(text);
-  const ir::Graph saved = compile::save_memory(graph);
+  const ir::Graph saved = compile::save_memory(graph, planned_bytes);
   ir::verify(saved, "save_memory");
   CHECK_EQ(count(saved, "mul"), 3);
   CHECK_EQ(planned_bytes(graph, no_scratch(graph)), int64_t{4} << 22);

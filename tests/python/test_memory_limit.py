@@ -126,15 +126,12 @@ def test_random_programs(seed: int) -> None:
     assert results[0] == results[1] == results[2]
 
 
-# Of the convolutional network nothing is left to repeat: its peak is one layer's backward.
-@pytest.mark.parametrize(
-    ("name", "saves"), [("residual", True), ("block", True), ("convnet", False)]
-)
-def test_limit_is_what_the_allocator_sees(name: str, saves: bool) -> None:
+@pytest.mark.parametrize("name", ["residual", "block", "convnet"])
+def test_limit_is_what_the_allocator_sees(name: str) -> None:
     workload = ALL[name]
     limit = limits(workload)[0]
     model, batch = workload.model(), workload.batch(1)
-    assert (free_peak(model, workload.loss, batch) > limit) == saves
+    assert free_peak(model, workload.loss, batch) > limit
     step = make_step(model, workload.loss, memory_limit=limit, fallback="error")
     step.compile(*batch)
     planned = step.memory()

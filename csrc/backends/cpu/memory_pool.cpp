@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <new>
 #include <string>
@@ -44,13 +45,6 @@ SizeClass size_class(int64_t size_bytes) {
   const uint64_t rounded = (size + step - 1) / step * step;
   const auto within = static_cast<int>((rounded - (uint64_t{1} << octave)) / step);
   return {octave * kStepsPerOctave + within, static_cast<int64_t>(rounded)};
-}
-
-// The size of the blocks of a class.
-int64_t class_bytes(int place) {
-  const int64_t octave = int64_t{1} << (place / kStepsPerOctave);
-  const int64_t step = std::max(octave / kStepsPerOctave, kAlignment);
-  return std::max(octave + (place % kStepsPerOctave) * step, kAlignment);
 }
 
 // Large blocks lie on huge pages where the system has them: matrices whose rows are pages apart
@@ -90,20 +84,39 @@ class Pool {
     return fresh(wanted.size_bytes, size_bytes);
   }
 
-  /// The smallest free block of at least that size, or a fresh one, and the size it was made for.
-  std::pair<void*, int64_t> take_at_least(int64_t size_bytes) {
+  /// The smallest free arena of at least that size and its size. Where all are smaller, a fresh one
+  /// takes the place of the largest: arenas that grow one after the other do not pile up.
+  std::pair<void*, int64_t> take_arena(int64_t size_bytes) {
+    void* too_small = nullptr;
     {
       const std::scoped_lock lock(mutex_);
-      const int first = std::min(size_class(size_bytes).place, kNumClasses);
-      for (size_t place = static_cast<size_t>(first); place < free_.size(); ++place) {
-        if (free_[place].empty()) continue;
-        void* block = free_[place].back();
-        free_[place].pop_back();
-        pooled_bytes_ -= class_bytes(static_cast<int>(place));
-        return {block, class_bytes(static_cast<int>(place))};
+      auto found = arenas_.lower_bound(size_bytes);
+      const bool fits = found != arenas_.end();
+      if (!fits && !arenas_.empty()) --found;
+      if (found != arenas_.end()) {
+        const auto [block_bytes, block] = *found;
+        arenas_.erase(found);
+        pooled_bytes_ -= block_bytes;
+        if (fits) return {block, block_bytes};
+        too_small = block;
       }
     }
-    return {take(size_bytes), size_bytes};
+    std::free(too_small);
+    if (size_bytes > kMaxBlock) fail(size_bytes);
+    const int64_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return {fresh(rounded, size_bytes), rounded};
+  }
+
+  void give_back_arena(void* block, int64_t block_bytes) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (block_bytes <= kMaxPooledBlock && pooled_bytes_ + block_bytes <= kMaxPooledBytes) {
+        arenas_.emplace(block_bytes, block);
+        pooled_bytes_ += block_bytes;
+        return;
+      }
+    }
+    std::free(block);
   }
 
   void give_back(void* block, int64_t size_bytes) {
@@ -125,6 +138,8 @@ class Pool {
       for (void* block : free) std::free(block);
       free.clear();
     }
+    for (const auto& [size_bytes, block] : arenas_) std::free(block);
+    arenas_.clear();
     pooled_bytes_ = 0;
   }
 
@@ -151,6 +166,7 @@ class Pool {
 
   std::mutex mutex_;
   std::array<std::vector<void*>, kNumClasses> free_;
+  std::multimap<int64_t, void*> arenas_;  // free ones by size
   int64_t pooled_bytes_ = 0;
 };
 
@@ -197,7 +213,7 @@ backends::BufferRef borrow(void* data, int64_t size_bytes, std::shared_ptr<void>
 // Arenas do not live at once: one block, large enough, serves the executables of a process in turn.
 Lease::Lease(int64_t size_bytes) : size_bytes_(size_bytes) {
   if (size_bytes == 0) return;
-  std::tie(data_, block_bytes_) = pool().take_at_least(size_bytes);
+  std::tie(data_, block_bytes_) = pool().take_arena(size_bytes);
   is_owner_ = true;
   leases.add(size_bytes);
   everything.add(size_bytes);
@@ -211,7 +227,7 @@ Lease::Lease(Lease&& other) noexcept
 
 Lease::~Lease() {
   if (!is_owner_) return;
-  pool().give_back(data_, block_bytes_);
+  pool().give_back_arena(data_, block_bytes_);
   leases.remove(size_bytes_);
   everything.remove(size_bytes_);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backends/metal/metal_buffer.h"
@@ -60,6 +61,7 @@ class Stream {
   Ticket num_submitted_ = 0;
   Ticket num_retired_ = 0;
   std::shared_ptr<const Error> unreported_;
+  std::string last_reason_;  ///< of the last failure of the device
   bool queue_failed_ = false;
 };
 

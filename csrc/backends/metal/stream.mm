@@ -10,14 +10,24 @@ namespace lucid::metal {
 namespace {
 
 constexpr NSInteger kOutOfMemoryCode = 8;  // MTLCommandBufferErrorOutOfMemory
+constexpr NSInteger kIgnoredCode = 4;      // MTLCommandBufferErrorAccessRevoked
 
-std::optional<Error> error_of(id<MTLCommandBuffer> commands) {
+std::string failed(const std::string& reason) {
+  return "metal: the device failed: " + reason + "; the results of that run are lost";
+}
+
+/// The error of a finished run. `reason` is that of the failure before it, and becomes its own: a
+/// queue that failed ignores what was already given to it.
+std::optional<Error> error_of(id<MTLCommandBuffer> commands, std::string& reason) {
   if ([commands status] != MTLCommandBufferStatusError) return std::nullopt;
   NSError* error = [commands error];
+  if (error != nil && [error code] == kIgnoredCode && !reason.empty()) {
+    return Error(ErrorKind::kInternal,
+                 failed("it ignored a run behind one that failed: " + reason));
+  }
   const bool is_memory = error != nil && [error code] == kOutOfMemoryCode;
-  const std::string text = error == nil ? "no reason given" : text_of([error localizedDescription]);
-  return Error(is_memory ? ErrorKind::kOutOfMemory : ErrorKind::kInternal,
-               "metal: the device failed: " + text + "; the results of that run are lost");
+  reason = error == nil ? "no reason given" : text_of([error localizedDescription]);
+  return Error(is_memory ? ErrorKind::kOutOfMemory : ErrorKind::kInternal, failed(reason));
 }
 
 }  // namespace
@@ -122,7 +132,8 @@ void Stream::retire(Entry& entry) {
     if (input->failure != nullptr) failure = input->failure;
   }
   if (failure == nullptr) {
-    const auto error = guarded("metal: wait", [&] { return error_of(entry.commands.get()); });
+    const auto error =
+        guarded("metal: wait", [&] { return error_of(entry.commands.get(), last_reason_); });
     queue_failed_ = queue_failed_ || error.has_value();
     if (error) {
       failure = std::make_shared<const Error>(*error);

@@ -136,6 +136,26 @@ TEST(an_error_spreads_to_what_was_computed_from_it) {
   metal().synchronize();
 }
 
+// The queue is renewed for what is submitted after the failure was seen.
+TEST(runs_in_flight_behind_a_failed_one_tell_its_reason) {
+  const auto executable = twice(4);
+  metal().synchronize();
+  BufferRef lost;
+  {
+    const Hold hold;
+    metalhost_fail_next_command_buffer("out of luck");
+    run(executable, filled(4, 1.0f));
+    lost = run(executable, filled(4, 2.0f));  // reads nothing of the failed run
+  }
+  CHECK_THROWS(
+      lost->data(), Error,
+      "metal: the device failed: it ignored a run behind one that failed: out of luck; the "
+      "results of that run are lost");
+  CHECK_EQ(first_of(run(executable, filled(4, 3.0f))), 6.0f);
+  CHECK_THROWS(metal().synchronize(), Error, "metal: the device failed: out of luck");
+  metal().synchronize();
+}
+
 TEST(synchronize_reports_an_error_once) {
   metalhost_fail_next_command_buffer("out of luck");
   run(twice(4), filled(4, 1.0f));
