@@ -77,7 +77,9 @@ ValueId gelu_exact_slope(Builder& b, ValueId x) {
 // d (x s) = (s + x s (1 - s) 2 u') dx with s = sigmoid(2 u) and
 // 2 u' = 2 sqrt(2 / pi) (1 + 3 0.044715 x^2)
 ValueId gelu_tanh_slope(Builder& b, ValueId x) {
-  const ValueId x2 = b.mul(x, x);
+  // Below -100 s is 0, which times an infinite x^2 would be nan.
+  const ValueId bounded = b.op("maximum", {x, b.number(-100.0, x)});
+  const ValueId x2 = b.mul(bounded, bounded);
   const ValueId s = gelu_tanh_distribution(b, x, x2);
   const ValueId one = b.number(1.0, x);
   const ValueId scale = b.number(kTwiceTanhScale, x);
@@ -98,7 +100,8 @@ ValueId gelu_rule(Builder& b, const Node& node, ValueId grad) {
 }
 
 std::vector<ValueId> gelu_grad_decompose(Builder& b, const Node& node) {
-  const ValueId x = node.in(1);
+  // From 40 on the slope is 1 in every dtype; at inf the terms would be inf times 0.
+  const ValueId x = b.op("minimum", {node.in(1), b.number(40.0, node.in(1))});
   const ValueId slope = is_tanh(node) ? gelu_tanh_slope(b, x) : gelu_exact_slope(b, x);
   return {b.mul(node.in(0), slope)};
 }
