@@ -243,7 +243,7 @@ TEST(an_image_has_the_same_bits_in_every_batch) {
   }
 }
 
-TEST(an_infinite_input_reaches_no_other_tile) {
+TEST(an_infinite_input_reaches_the_outputs_of_its_windows_alone) {
   const NamedSpec tiles = specs()[specs().size() - 4];
   CHECK_EQ(std::string(tiles.name), "tiles");
   const ConvolutionSpec& spec = tiles.spec;

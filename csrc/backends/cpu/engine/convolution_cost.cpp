@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "backends/cpu/engine/axis_taps.h"
+#include "backends/cpu/engine/lane_convolution.h"
 #include "backends/cpu/engine/lane_product.h"
 #include "backends/cpu/engine/sizes.h"
 
@@ -24,7 +25,6 @@ constexpr double kLineCycles = 7;   // to turn a register of elements into one o
 constexpr double kSumCycles = 4.6;  // to put aside a register of sums and take it up again
 constexpr double kFillCycles = 0.15;
 constexpr double kStridedFillCycles = 1.5;
-constexpr int64_t kLaneStripOutputs = 96;
 constexpr int64_t kGatherFilters = 6;
 // Offsets of taps and lines are 32 bits wide.
 constexpr double kMostElements = std::numeric_limits<int32_t>::max() / 64;

@@ -11,14 +11,14 @@
 #include "backends/cpu/engine/lane_product.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;  // 70 GFLOP/s in float32
-constexpr int64_t kTaskBytes = 640 * 1024;   // lines of one task: part of the second cache
-constexpr int64_t kBlockBytes = 80 * 1024;   // lines that a tile of rows passes over
-constexpr int64_t kBlockDepth = 96;          // multiply-adds that pay for a load and a store
+constexpr int64_t kTaskBytes = 640 * 1024;  // lines of one task: part of the second cache
+constexpr int64_t kBlockBytes = 80 * 1024;  // lines that a tile of rows passes over
+constexpr int64_t kBlockDepth = 96;         // multiply-adds that pay for a load and a store
 constexpr int64_t kListedTaps = 24;
 constexpr int64_t kTasksPerThread = 4;
 
@@ -168,7 +168,7 @@ class LaneConvolution final : public Convolution {
     num_slots_ = static_cast<int>(std::clamp<int64_t>(num_tasks(), 1, num_threads()));
     const double flops = 2.0 * static_cast<double>(plan_.batch * plan_.result_size()) *
                          static_cast<double>(plan_.weight_size());
-    task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs / static_cast<double>(num_tasks());
+    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(num_tasks());
   }
 
   size_t scratch_bytes() const override { return static_cast<size_t>(num_slots_) * slot_bytes(); }

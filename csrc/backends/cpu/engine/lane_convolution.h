@@ -1,11 +1,16 @@
 // Convolutions whose registers hold one element of many images each.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "backends/cpu/engine/convolution.h"
 
 namespace lucid::cpu {
+
+/// Outputs whose lines the weight gradient keeps at a time: of a tile's filters they fill half a
+/// cache.
+constexpr int64_t kLaneStripOutputs = 96;
 
 /// No size is zero, and the elements of a group are few enough for 32 bits: see
 /// convolution_cost.h.

@@ -11,13 +11,12 @@
 #include "backends/cpu/engine/padded_layout.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/engine/weight_partials.h"
 
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;  // 70 GFLOP/s in float32
-constexpr int64_t kStripOutputs = 96;        // whose lines, of a tile's filters, fill half a cache
 constexpr int64_t kMaxPartialElements = int64_t{1} << 16;
 constexpr int64_t kTasksPerThread = 2;  // of which each turns the whole gradient
 
@@ -49,7 +48,7 @@ class LaneWeightGrad final : public Convolution {
     num_slots_ = static_cast<int>(std::clamp<int64_t>(num_tasks(), 1, num_threads()));
     const double flops = 2.0 * static_cast<double>(spec.batch * spec.output_size()) *
                          static_cast<double>(weight_size());
-    task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs / static_cast<double>(num_tasks());
+    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(num_tasks());
   }
 
   size_t scratch_bytes() const override {
@@ -87,7 +86,7 @@ class LaneWeightGrad final : public Convolution {
     const ConvolutionAxis& height = spec_.axes[1];
     strip_ = height.output;
     if (spec_.axes[0].output == 1 && axes_[0].length == 1) {
-      strip_ = std::clamp<int64_t>(kStripOutputs / spec_.axes[2].output, 1, strip_);
+      strip_ = std::clamp<int64_t>(kLaneStripOutputs / spec_.axes[2].output, 1, strip_);
     }
     frame_rows_ = (strip_ - 1) * window_step(height) + (height.kernel - 1) * height.dilation + 1;
   }

@@ -7,12 +7,12 @@
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/threads/team.h"
 
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 320.0;  // 80 GFLOP/s in float32: one AVX-512 core
 constexpr double kCallNs = 50.0;
 constexpr double kParallelNs = 20e3;  // below, the team does not pay
 constexpr double kTaskNs = 10e3;
@@ -90,7 +90,7 @@ class OwnGemm final : public Gemm {
     if (spec.n == 1 && spec.m > 1) make_row_of_column();
     const double product_ns = kCallNs + 2.0 * static_cast<double>(c_size_) *
                                             static_cast<double>(spec.k) * sizeof(T) /
-                                            kBytesOfWorkPerNs;
+                                            kProductBytesPerNs;
     cut_ = choose_cut(product_.m, product_.n, std::max<int64_t>(offsets_.count(), 1), product_ns);
     tasks_per_product_ = cut_.row_parts * cut_.column_parts;
     task_ns_ = product_ns / static_cast<double>(tasks_per_product_);

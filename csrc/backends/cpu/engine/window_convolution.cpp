@@ -8,12 +8,12 @@
 #include "backends/cpu/engine/padded_layout.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/engine/window_product.h"
 
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;  // 70 GFLOP/s in float32
 constexpr int64_t kFrameBytes = 256 * 1024;  // padded images of one task: part of a cache
 constexpr int64_t kGoodColumns = 128;        // outputs of a task, so that weights are used again
 constexpr int64_t kManyColumns = 1024;       // where the weights themselves fill a cache
@@ -178,7 +178,7 @@ class WindowConvolution final : public Convolution {
     const double flops = 2.0 * static_cast<double>(plan_.batch * plan_.output_size()) *
                          static_cast<double>(weight_size());
     if (tasks > 0) {
-      task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs / static_cast<double>(tasks);
+      task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(tasks);
     }
   }
 

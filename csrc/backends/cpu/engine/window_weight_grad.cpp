@@ -7,6 +7,7 @@
 #include "backends/cpu/engine/padded_layout.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/engine/weight_partials.h"
 #include "backends/cpu/engine/window_convolution.h"
 #include "backends/cpu/engine/window_product.h"
@@ -14,7 +15,6 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;        // 70 GFLOP/s in float32
 constexpr int64_t kFrameBytes = 256 * 1024;        // what is summed at a time: part of a cache
 constexpr int64_t kLargeFrameBytes = 1024 * 1024;  // where the sums themselves fill a cache
 constexpr int64_t kLargeWeightBytes = 512 * 1024;
@@ -53,7 +53,7 @@ class WindowWeightGrad final : public Convolution {
     num_slots_ = static_cast<int>(std::clamp<int64_t>(num_tasks(), 1, num_threads()));
     const double flops = 2.0 * static_cast<double>(spec.batch * spec.output_size()) *
                          static_cast<double>(weight_size());
-    task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs /
+    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs /
                static_cast<double>(std::max<int64_t>(num_tasks(), 1));
   }
 

@@ -1,22 +1,22 @@
 #include "backends/cpu/engine/winograd.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/engine/winograd_blocks.h"
 #include "backends/cpu/engine/winograd_tiles.h"
 
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;  // 70 GFLOP/s in float32, of the products alone
-constexpr int64_t kFilterChunk = 48;         // filters whose transformed outputs are kept at a time
-constexpr int64_t kTasksPerThread = 2;
-constexpr int64_t kTaps = 9;
+constexpr int64_t kFilterChunk = 48;     // filters whose transformed outputs are kept at a time
 constexpr int64_t kFewestChannels = 16;  // below, transforms cost what the products gain
 constexpr int64_t kFewestTiles = 32;
 constexpr int64_t kSmallestOutput = 4;
@@ -89,7 +89,7 @@ class WinogradConvolution final : public Convolution {
         frame_(plan_, kTileOverlap, planes.height, planes.width, planes.lead_rows,
                planes.lead_columns) {
     const int64_t blocks = std::max<int64_t>(plan_.num_blocks(), 1);
-    const int64_t wanted = divide_up(num_threads() * kTasksPerThread, blocks);
+    const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, blocks);
     const int64_t parts =
         num_threads() == 1
             ? 1
@@ -106,7 +106,7 @@ class WinogradConvolution final : public Convolution {
     outputs_bytes_ = bytes(kTileElements * TilePlan::step(kFilterChunk, tiles));
     slot_bytes_ = inputs_bytes_ + outputs_bytes_ + bytes(frame_.size());
     task_ns_ = 2.0 * static_cast<double>(kTileElements * planes.channels * part_filters_ * tiles) *
-               sizeof(T) / kBytesOfWorkPerNs;
+               sizeof(T) / kConvolutionBytesPerNs;
   }
 
   size_t scratch_bytes() const override {
@@ -225,6 +225,11 @@ class WinogradConvolution final : public Convolution {
 }  // namespace
 
 bool winograd_gains(const ConvolutionSpec& spec) {
+  static const bool is_allowed = [] {
+    const char* text = std::getenv("LUCID_WINOGRAD");
+    return text == nullptr || std::string_view(text) != "0";
+  }();
+  if (!is_allowed) return false;
   const ConvolutionAxis& depth = spec.axes[0];
   if (spec.groups != 1 || depth.kernel != 1 || depth.input != 1 || depth.output != 1) return false;
   for (const ConvolutionAxis& axis : {spec.axes[1], spec.axes[2]}) {

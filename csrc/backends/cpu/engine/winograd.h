@@ -8,9 +8,11 @@
 
 namespace lucid::cpu {
 
-/// True where these are faster than the plain convolution; by the shape alone. Their results differ
-/// from those of a plain sum by a few roundings, and a value that is not finite spreads over the
-/// outputs of its tiles.
+/// True where these are faster than the plain convolution; by the shape alone, unless the
+/// environment variable LUCID_WINOGRAD, read once, is 0. An output's error is relative to the
+/// largest of the 4 x 4 inputs of its tile times the largest tap: small values beside much larger
+/// ones lose digits that a plain sum would keep, inputs beyond a quarter of the largest number
+/// overflow, and where the plain sum is infinite the result may be nan.
 bool winograd_gains(const ConvolutionSpec& spec);
 
 std::unique_ptr<Convolution> make_winograd_convolution(const ConvolutionSpec& spec);

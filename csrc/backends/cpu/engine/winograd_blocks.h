@@ -11,6 +11,9 @@
 
 namespace lucid::cpu {
 
+constexpr int64_t kTaps = 9;
+constexpr int64_t kTileTasksPerThread = 2;
+
 /// Planes of some channels and images, and the tiles of outputs that lie on them.
 struct TilePlan {
   int64_t batch = 0;

@@ -5,6 +5,7 @@
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/engine/winograd.h"
 #include "backends/cpu/engine/winograd_blocks.h"
 #include "backends/cpu/engine/winograd_tiles.h"
@@ -12,10 +13,7 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 280.0;  // 70 GFLOP/s in float32, of the products alone
 constexpr int64_t kFilterUnit = 24;
-constexpr int64_t kTasksPerThread = 2;
-constexpr int64_t kTaps = 9;
 constexpr int64_t kMaxParts = 16;
 constexpr int64_t kMaxPartialElements = int64_t{1} << 20;
 
@@ -60,7 +58,7 @@ class WinogradWeightGrad final : public Convolution {
                      spec.axes[1].padding, spec.axes[2].padding),
         grad_frame_(plan_, 0, spec.axes[1].output, spec.axes[2].output, 0, 0),
         parts_(choose_parts(spec, plan_.num_blocks())) {
-    const int64_t wanted = divide_up(num_threads() * kTasksPerThread, parts_);
+    const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, parts_);
     const int64_t most = divide_up(spec.filters, kFilterUnit);
     task_filters_ =
         divide_up(spec.filters, num_threads() == 1 ? 1 : std::clamp<int64_t>(wanted, 1, most));
@@ -76,7 +74,7 @@ class WinogradWeightGrad final : public Convolution {
     frame_bytes_ = bytes(std::max(input_frame_.size(), grad_frame_.size()));
     const double flops = 2.0 * static_cast<double>(kTileElements * spec.channels * task_filters_) *
                          static_cast<double>(tiles * plan_.num_blocks());
-    task_ns_ = flops * sizeof(T) / kBytesOfWorkPerNs / static_cast<double>(parts_);
+    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(parts_);
   }
 
   size_t scratch_bytes() const override {

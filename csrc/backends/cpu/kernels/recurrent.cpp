@@ -6,6 +6,7 @@
 
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
+#include "backends/cpu/engine/speed.h"
 #include "backends/cpu/kernels/families.h"
 #include "backends/cpu/kernels/half_operands.h"
 #include "backends/cpu/kernels/recurrent_loops.h"
@@ -14,10 +15,9 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr double kBytesOfWorkPerNs = 320.0;  // as the matrix products: 80 GFLOP/s in float32
-constexpr double kGateNs = 1.0;              // one gate of one unit
-constexpr double kParallelNs = 20e3;         // work of a parallel region that pays
-constexpr int64_t kMinRows = 8;              // of a part: fewer leave the product's registers idle
+constexpr double kGateNs = 1.0;       // one gate of one unit
+constexpr double kParallelNs = 20e3;  // work of a parallel region that pays
+constexpr int64_t kMinRows = 8;       // of a part: fewer leave the product's registers idle
 /// Columns of a panel of the weight: two registers of the widest vectors.
 template <class T>
 constexpr int64_t kPanel = 128 / static_cast<int64_t>(sizeof(T));
@@ -203,7 +203,7 @@ class RecurrentKernel : public Kernel {
   double step_ns() const {
     const double row_bytes = 2.0 * static_cast<double>(blocks_ * units_ * units_) * sizeof(T);
     const double gates_ns = kGateNs * static_cast<double>((blocks_ + 1) * units_);
-    return static_cast<double>(batch_) * (row_bytes / kBytesOfWorkPerNs + gates_ns);
+    return static_cast<double>(batch_) * (row_bytes / kProductBytesPerNs + gates_ns);
   }
 
   /// Parts of the rows need no meeting between steps; parts of the units do, but work for few rows.
