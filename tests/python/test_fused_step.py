@@ -586,3 +586,22 @@ def test_an_option_that_is_no_number(is_fused: bool) -> None:
         else:
             optimizer.step()
     assert [bits(p) for p in model.parameters()] == before
+
+
+def test_under_detect_anomaly_nothing_is_updated() -> None:
+    model = nn.Linear(2, 2)
+    step = fused_step(
+        model,
+        lambda y, t: (y * t).sum(),
+        optim.SGD(model.parameters(), lr=0.1),
+        fallback="error",
+    )
+    good, bad = lucid.ones(1, 2), lucid.tensor([[float("nan"), 1.0]])
+    before = [p.detach().numpy().copy() for p in model.parameters()]
+    with lucid.autograd.detect_anomaly(), pytest.raises(lucid.AutogradError, match="nan"):
+        step(good, bad)
+    assert all(
+        (p.detach().numpy() == b).all() for p, b in zip(model.parameters(), before, strict=True)
+    )
+    step(good, good)
+    assert step.cache_info()["entries"] == 1

@@ -319,6 +319,7 @@ ir::Grads Recorder::apply_rule(const ir::Node& node, const ir::Grads& grads,
   const TieResult tie_result = [&](size_t result, const TensorRef&) {
     return symbolic(node.outputs[result], entry.device, true);
   };
+  const AutocastOff no_autocast;  // as every backward
   const std::vector<TensorRef> found = entry.run(given, create_graph, tie_result);
   ir::Grads result(node.inputs.size());
   for (size_t i = 0; i < entry.arguments.size(); ++i) {

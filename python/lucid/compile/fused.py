@@ -12,7 +12,7 @@ from lucid import _C, autograd
 from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.amp.grad_scaler import GradScaler, check_unscaled_dtypes, inverse_of, unscaled
-from lucid.autograd import no_grad
+from lucid.autograd import is_anomaly_enabled, no_grad
 from lucid.compile.entries import MISS, Compiled, Entry, checked_fallback
 from lucid.compile.loss import check_output, input_names, split_result
 from lucid.compile.reach import Place
@@ -164,6 +164,9 @@ class FusedStep(Compiled):
 
     def __call__(self, *args: Any) -> Any:
         with self._lock:  # two updates at once would lose one of them
+            if is_anomaly_enabled():  # whose backward stops before the update, at the operation
+                self._checked(self._names(args), args, [])
+                return self._run_eagerly(args)
             entries = self._entries
             if entries:
                 result = entries[0].try_run(args)

@@ -127,6 +127,17 @@ CASES = [
         ),
     ),
     ErrorCase(
+        "F.attention: integer mask",
+        lambda: F.scaled_dot_product_attention(
+            f32(4, 3), f32(4, 3), f32(4, 3), lucid.ones(4, 4, dtype=lucid.int64)
+        ),
+        lucid.DtypeError,
+        (
+            "scaled_dot_product_attention: attn_mask must be bool or floating: got "
+            "lucid.int64; convert it with .bool()"
+        ),
+    ),
+    ErrorCase(
         "F.attention: mask and causal",
         lambda: F.scaled_dot_product_attention(
             f32(4, 3), f32(4, 3), f32(4, 3), truth(4, 4), is_causal=True

@@ -103,7 +103,8 @@ class WinogradConvolution final : public Convolution {
     };
     weight_bytes_ = bytes(kTileElements * weight_step());
     inputs_bytes_ = bytes(kTileElements * TilePlan::step(planes.channels, tiles));
-    outputs_bytes_ = bytes(kTileElements * TilePlan::step(kFilterChunk, tiles));
+    chunk_ = std::min(kFilterChunk, part_filters_);
+    outputs_bytes_ = bytes(kTileElements * TilePlan::step(chunk_, tiles));
     slot_bytes_ = inputs_bytes_ + outputs_bytes_ + bytes(frame_.size());
     task_ns_ = 2.0 * static_cast<double>(kTileElements * planes.channels * part_filters_ * tiles) *
                sizeof(T) / kConvolutionBytesPerNs;
@@ -125,10 +126,10 @@ class WinogradConvolution final : public Convolution {
       read_tiles(static_cast<const T*>(first), block, own);
       const int64_t begin = task % filter_parts_ * part_filters_;
       const int64_t end = std::min(planes_.filters, begin + part_filters_);
-      for (int64_t filter = begin; filter < end; filter += kFilterChunk) {
-        multiply(weight, block, filter, std::min(kFilterChunk, end - filter), own);
-        write_outputs(block, filter, std::min(kFilterChunk, end - filter),
-                      static_cast<const T*>(third), static_cast<T*>(result), own);
+      for (int64_t filter = begin; filter < end; filter += chunk_) {
+        multiply(weight, block, filter, std::min(chunk_, end - filter), own);
+        write_outputs(block, filter, std::min(chunk_, end - filter), static_cast<const T*>(third),
+                      static_cast<T*>(result), own);
       }
     });
   }
@@ -172,7 +173,7 @@ class WinogradConvolution final : public Convolution {
   void multiply(const T* weight, const TileBlock& block, int64_t filter, int64_t filters,
                 char* own) const {
     const int64_t in_step = TilePlan::step(planes_.channels, block.tiles);
-    const int64_t out_step = TilePlan::step(kFilterChunk, block.tiles);
+    const int64_t out_step = TilePlan::step(chunk_, block.tiles);
     for (int64_t t = 0; t < kTileElements; ++t) {
       block_product(BlockProduct<T>{
           .a = weight + t * weight_step() + filter * planes_.channels,
@@ -194,8 +195,7 @@ class WinogradConvolution final : public Convolution {
                      T* result, char* own) const {
     const int64_t plane_size = planes_.result_height * planes_.result_width;
     const int64_t line = block.row * kTileStep;
-    TileRows<T> rows{nullptr, TilePlan::step(kFilterChunk, block.tiles), block.rows,
-                     plan_.tile_columns};
+    TileRows<T> rows{nullptr, TilePlan::step(chunk_, block.tiles), block.rows, plan_.tile_columns};
     for (int64_t f = 0; f < filters; ++f) {
       rows.tiles = outputs(own) + f * block.tiles;
       for (int64_t i = 0; i < block.images; ++i) {
@@ -214,6 +214,7 @@ class WinogradConvolution final : public Convolution {
   TileFrame<T> frame_;
   int64_t part_filters_ = 1;
   int64_t filter_parts_ = 1;
+  int64_t chunk_ = 1;  ///< filters whose transformed outputs are kept at a time
   int num_slots_ = 1;
   size_t weight_bytes_ = 0;
   size_t inputs_bytes_ = 0;

@@ -95,6 +95,11 @@ def scaled_dot_product_attention(
     require_tensors(op, query=query, key=key, value=value)
     check_probability(op, dropout_p)
     _check(query, key, value, is_causal and attn_mask is not None)
+    if attn_mask is not None and not (attn_mask.dtype == _C.bool_ or attn_mask.is_floating_point()):
+        raise _C.DtypeError(
+            f"scaled_dot_product_attention: attn_mask must be bool or floating: got "
+            f"{attn_mask.dtype}; convert it with .bool()"
+        )
     if enable_gqa:
         key = fn.repeat_interleave(key, query.shape[-3] // key.shape[-3], dim=-3)
         value = fn.repeat_interleave(value, query.shape[-3] // value.shape[-3], dim=-3)
