@@ -211,6 +211,19 @@ def test_modes_of_the_search() -> None:
     assert not is_anomaly_enabled()
 
 
+def test_a_search_can_be_entered_again() -> None:
+    search = detect_anomaly(check_nan=False)
+    with search, search:
+        assert is_anomaly_enabled() and not is_anomaly_check_nan_enabled()
+    assert not is_anomaly_enabled() and is_anomaly_check_nan_enabled()
+    search_at_once = set_detect_anomaly(True)
+    with search_at_once:
+        with search_at_once:
+            assert is_anomaly_enabled()
+        assert is_anomaly_enabled()
+    assert not is_anomaly_enabled()
+
+
 def test_gradients_of_a_compiled_step_are_checked_as_one() -> None:
     model = nn.Linear(3, 3)
     step = make_step(model, lambda y: nan_in_backward(y), fallback="error")
