@@ -17,6 +17,9 @@ constexpr int64_t kCertainCoefficient = 1000;
 // Products of a size and a number that a file brings do not overflow.
 constexpr int64_t kMostSaved = int64_t{1} << 31;
 
+// Not by std::abs, which leaves the least integer as it is.
+bool is_bounded(int64_t saved) { return saved >= -kMostSaved && saved <= kMostSaved; }
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(
       ErrorKind::kTrace,
@@ -236,6 +239,7 @@ SizedTrace SizedTrace::restore(const runtime::Trace& trace, int64_t size,
     throw Error(ErrorKind::kUser,
                 "load_compiled: the file's sizes do not fit its graph; save it again");
   };
+  require(size >= 0 && size <= kMostSaved);
   require(sized_arguments.size() == trace.arguments.size());
   for (size_t i = 0; i < sized_arguments.size(); ++i) {
     const Shape& shape = trace.graph.type(trace.arguments[i]).shape;
@@ -257,7 +261,7 @@ SizedTrace SizedTrace::restore(const runtime::Trace& trace, int64_t size,
     const bool is_number =
         std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
     require(list != nullptr ? is_place(element, list->size()) : is_number);
-    require(std::abs(factor) <= kMostSaved && std::abs(offset) <= kMostSaved);
+    require(is_bounded(factor) && is_bounded(offset));
     made.places_.push_back(
         {last, static_cast<size_t>(attr), static_cast<size_t>(element), Affine{factor, offset}});
   }

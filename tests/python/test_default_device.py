@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import lucid
 import numpy as np
@@ -80,6 +81,61 @@ def test_what_has_a_device_keeps_it() -> None:
     assert lucid.from_numpy(np.ones(2)).device == there.device
     sampler = lucid.utils.data.RandomSampler(range(5))
     assert sorted(sampler) == [0, 1, 2, 3, 4]
+
+
+@needs_metal
+def test_float64_on_the_cpu_from_there() -> None:
+    there = lucid.tensor([0.5, 1.0], device="metal", requires_grad=True)
+    for found in (there.to("cpu", lucid.float64), lucid.as_tensor(there, lucid.float64, "cpu")):
+        assert (found.device, found.dtype) == (lucid.device("cpu"), lucid.float64)
+        assert found.tolist() == [0.5, 1.0]
+    found.sum().backward()
+    assert there.grad is not None and there.grad.device == lucid.device("metal")
+    assert there.grad.tolist() == [1.0, 1.0]
+
+
+@needs_metal
+@pytest.mark.parametrize("replacement", [False, True])
+def test_weights_of_a_sampler_are_on_the_cpu(replacement: bool) -> None:
+    lucid.set_default_device("metal")
+    there = lucid.tensor([0.0, 1.0, 3.0])
+    for weights in ([0.0, 1.0, 3.0], there):
+        sampler = lucid.utils.data.WeightedRandomSampler(weights, 2, replacement)  # type: ignore[arg-type]
+        assert sampler.weights.device == lucid.device("cpu")
+        assert sampler.weights.dtype == lucid.float64
+        drawn = list(sampler)
+        assert set(drawn) <= {1, 2} and len(drawn) == 2
+
+
+@needs_metal
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [1.5, 2.5],
+        [1, 2],
+        [True, False],
+        [np.ones(2), np.zeros(2)],
+        [np.float64(1.5), np.float64(2.5)],
+        [np.ones(2, np.float32), np.zeros(2, np.float32)],
+    ],
+)
+def test_batches_of_numbers_and_arrays_are_on_the_cpu(samples: list[Any]) -> None:
+    expected = lucid.utils.data.default_collate(samples)
+    lucid.set_default_device("metal")
+    found = lucid.utils.data.default_collate(samples)
+    assert (found.device, found.dtype) == (lucid.device("cpu"), expected.dtype)
+    assert found.tolist() == expected.tolist()
+    there = lucid.utils.data.default_collate([lucid.ones(2), lucid.zeros(2)])
+    assert there.device == lucid.device("metal")
+
+
+@needs_metal
+def test_a_loader_of_numbers() -> None:
+    lucid.set_default_device("metal")
+    samples = [(float(i), i) for i in range(6)]
+    loader = lucid.utils.data.DataLoader(samples, batch_size=4, shuffle=True)
+    seen = [number for values, _ in loader for number in values.tolist()]
+    assert sorted(seen) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 @needs_metal

@@ -100,6 +100,40 @@ def test_a_wrong_second_gradient() -> None:
     assert not gradgradcheck(Squared.apply, (x,), raise_exception=False)
 
 
+def test_a_first_gradient_without_history() -> None:
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Any:
+            (x,) = ctx.saved_tensors
+            return (3 * gradient * x * x).detach()
+
+    x, y = doubles(3), doubles(3, seed=1)
+    assert gradcheck(Cube.apply, (x,))
+    assert not gradgradcheck(Cube.apply, (x,), raise_exception=False)
+    with pytest.raises(GradcheckError, match="the gradient of output 0 for input 0 is not that of"):
+        gradgradcheck(lambda x, y: Cube.apply(x) + y * y, (x, y))
+
+
+def test_a_second_gradient_that_is_zero() -> None:
+    x, y = doubles(3), doubles(3, seed=1)
+    assert gradgradcheck(lambda x, y: x * 2, (x, y))  # y has no part in it
+    assert gradgradcheck(lambda x: x.sign() + x * 0, x)
+
+
+def test_no_output_with_a_gradient() -> None:
+    x = doubles(2)
+    for function in (lambda x: x.detach(), lambda x: (x > 0, x.detach()), lambda x: ()):
+        for check in (gradcheck, gradgradcheck):
+            with pytest.raises(GradcheckError, match="gradcheck: no output requires a gradient"):
+                check(function, x)
+            assert not check(function, x, raise_exception=False)
+
+
 def test_a_backward_that_does_not_repeat() -> None:
     class Noisy(Function):
         @staticmethod
@@ -174,6 +208,19 @@ def test_modes_of_the_search() -> None:
             lucid.autograd.grad(nan_in_backward(x), x)
     finally:
         set_detect_anomaly(False)
+    assert not is_anomaly_enabled()
+
+
+def test_a_search_can_be_entered_again() -> None:
+    search = detect_anomaly(check_nan=False)
+    with search, search:
+        assert is_anomaly_enabled() and not is_anomaly_check_nan_enabled()
+    assert not is_anomaly_enabled() and is_anomaly_check_nan_enabled()
+    search_at_once = set_detect_anomaly(True)
+    with search_at_once:
+        with search_at_once:
+            assert is_anomaly_enabled()
+        assert is_anomaly_enabled()
     assert not is_anomaly_enabled()
 
 

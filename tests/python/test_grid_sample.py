@@ -55,6 +55,27 @@ def test_one_element(mode: str, padding: str, align: bool) -> None:
         assert np.allclose(found.numpy(), 2.0)
 
 
+@EVERY
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (0, 0, 3, 4)])
+def test_no_images_or_no_channels(
+    mode: str, padding: str, align: bool, shape: tuple[int, ...]
+) -> None:
+    image = lucid.zeros(shape, requires_grad=True)
+    grid = lucid.full((shape[0], 5, 6, 2), 0.3, requires_grad=True)
+    found = F.grid_sample(image, grid, mode, padding, align)
+    assert tuple(found.shape) == (*shape[:2], 5, 6)
+    found.sum().backward()
+    assert image.grad is not None and tuple(image.grad.shape) == shape
+    assert grid.grad is not None and bool((grid.grad == 0).all())
+
+
+def test_no_volumes_eager_and_compiled() -> None:
+    compiled = lucid.compile(F.grid_sample, fallback="error")
+    for function in (F.grid_sample, compiled):
+        found = function(lucid.zeros(0, 2, 3, 3, 3), lucid.zeros(0, 2, 4, 5, 3))
+        assert tuple(found.shape) == (0, 2, 2, 4, 5)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_gradients(mode: str) -> None:
     image = floats(3, 2, 2, 4, 5).double().requires_grad_()

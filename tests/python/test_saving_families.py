@@ -168,6 +168,31 @@ def test_forged_sizes_are_refused(path: Path, forgery: str) -> None:
         loaded_from(path)
 
 
+def least_factor(signature: dict[str, Any]) -> None:
+    """A factor whose product with an even size is 0 in 64 bits."""
+    place = signature["sized"]["places"][0]
+    place[4] += place[3] * signature["sized"]["size"]
+    place[3] = -(2**63)
+
+
+def size_of_nothing(size: int) -> Callable[[dict[str, Any]], None]:
+    """A size that no argument and no number follows."""
+
+    def change(signature: dict[str, Any]) -> None:
+        arguments = [False] * len(signature["sized"]["arguments"])
+        signature["sized"].update(size=size, places=[], arguments=arguments)
+
+    return change
+
+
+@pytest.mark.parametrize("change", [least_factor, size_of_nothing(2**40), size_of_nothing(-1)])
+def test_forged_numbers_are_bounded(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    saved(path, size=6)
+    changed(path, change)
+    with pytest.raises(lucid.UserError, match="load_compiled: the file's sizes do not fit its"):
+        loaded_from(path)
+
+
 def output_class(*described: Any) -> Callable[[dict[str, Any]], None]:
     def change(signature: dict[str, Any]) -> None:
         signature["output"]["class"] = list(described)

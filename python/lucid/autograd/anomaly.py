@@ -43,11 +43,14 @@ class set_detect_anomaly:
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._mode = (bool(mode), bool(check_nan))
         self._before = _mode
-        _set((bool(mode), bool(check_nan)))
+        self._previous: list[tuple[bool, bool]] = []
+        _set(self._mode)
 
     def __enter__(self) -> None:
-        pass
+        self._previous.append(_mode if self._previous else self._before)
+        _set(self._mode)
 
     def __exit__(
         self,
@@ -55,7 +58,7 @@ class set_detect_anomaly:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _set(self._before)
+        _set(self._previous.pop())
 
 
 class detect_anomaly(set_detect_anomaly):
@@ -63,9 +66,9 @@ class detect_anomaly(set_detect_anomaly):
     :class:`set_detect_anomaly`."""
 
     def __init__(self, check_nan: bool = True) -> None:
-        self._before = _mode
-        self._check_nan = check_nan
+        self._mode = (True, bool(check_nan))
+        self._previous = []
 
     def __enter__(self) -> None:
-        self._before = _mode
-        _set((True, bool(self._check_nan)))
+        self._previous.append(_mode)
+        _set(self._mode)

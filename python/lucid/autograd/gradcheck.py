@@ -17,6 +17,8 @@ from lucid.autograd.modes import enable_grad, no_grad
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 Array = numpy.ndarray[Any, Any]
+# What is checked: it returns the outputs, in the same number each time.
+Outputs = Callable[..., list[Tensor]]
 
 
 class GradcheckError(_C.AutogradError):
@@ -46,21 +48,20 @@ def gradcheck(
         nondet_tol: how much two backwards may differ.
 
     Returns: True.
-    Raises: GradcheckError with the input, the output and the largest error; UserError if no input
-        requires a gradient.
+    Raises: GradcheckError with the input, the output and the largest error, or if no output has a
+        gradient; UserError if no input requires a gradient.
     Source: Griewank, Walther 2008, "Evaluating Derivatives", section 1 (central differences).
     """
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     places = _differentiated(args)
-    try:
-        for output in range(len(_checked_outputs(func(*args)))):
-            for place in places:
-                _check(func, args, output, place, eps, (atol, rtol, nondet_tol))
-    except GradcheckError:
-        if raise_exception:
-            raise
-        return False
-    return True
+
+    def outputs(*values: Any) -> list[Tensor]:
+        return _checked_outputs(func(*values))
+
+    def run() -> None:
+        _check_all(outputs, args, places, eps, (atol, rtol, nondet_tol))
+
+    return _passes(run, raise_exception)
 
 
 def gradgradcheck(
@@ -76,6 +77,8 @@ def gradgradcheck(
 ) -> bool:
     """Compare the gradients of the gradients of ``func`` with central differences.
 
+    A first gradient without history counts as one whose gradients are 0.
+
     Args:
         grad_outputs: gradients of the outputs; normal numbers by default.
         Others as :func:`gradcheck`.
@@ -85,35 +88,44 @@ def gradgradcheck(
     """
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     places = _differentiated(args)
-    outputs = _checked_outputs(func(*args))
-    if grad_outputs is None:
-        seeds = [fn.randn_like(output.detach()).requires_grad_() for output in outputs]
-    else:
-        given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
-        seeds = [seed.detach().clone().requires_grad_() for seed in given]
 
-    def gradients(*values: Any) -> tuple[Tensor, ...]:
+    def gradients(*values: Any) -> list[Tensor]:
         arguments, its_seeds = values[: len(args)], values[len(args) :]
+        sources = [arguments[place] for place in places]
         with enable_grad():
             results = _checked_outputs(func(*arguments))
-            found = grad(
-                results,
-                [arguments[place] for place in places],
-                its_seeds,
-                create_graph=True,
-                allow_unused=True,
-            )
-        return tuple(g for g in found if g is not None)
+            found = grad(results, sources, its_seeds, create_graph=True, allow_unused=True)
+        # One for each source, so that none goes unchecked.
+        pairs = zip(sources, found, strict=True)
+        return [fn.zeros_like(source) if g is None else g for source, g in pairs]
 
-    return gradcheck(
-        gradients,
-        (*args, *seeds),
-        eps=eps,
-        atol=atol,
-        rtol=rtol,
-        raise_exception=raise_exception,
-        nondet_tol=nondet_tol,
-    )
+    def run() -> None:
+        seeds = _seeds(_checked_outputs(func(*args)), grad_outputs)
+        both = [*places, *range(len(args), len(args) + len(seeds))]
+        _check_all(gradients, (*args, *seeds), both, eps, (atol, rtol, nondet_tol))
+
+    return _passes(run, raise_exception)
+
+
+def _seeds(outputs: list[Tensor], given: Tensor | Sequence[Tensor] | None) -> list[Tensor]:
+    """Gradients of the outputs, as leaves: those that are given, or normal numbers."""
+    if given is None:
+        values = [fn.randn_like(output.detach()) for output in outputs]
+    else:
+        tensors = (given,) if isinstance(given, Tensor) else tuple(given)
+        values = [seed.detach().clone() for seed in tensors]
+    return [value.requires_grad_() for value in values]
+
+
+def _passes(run: Callable[[], None], raise_exception: bool) -> bool:
+    """Whether no check of ``run`` fails."""
+    try:
+        run()
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
 
 
 def _differentiated(args: tuple[Any, ...]) -> list[int]:
@@ -139,19 +151,38 @@ def _differentiated(args: tuple[Any, ...]) -> list[int]:
 
 
 def _checked_outputs(result: Any) -> list[Tensor]:
-    """The outputs that have gradients."""
+    """The outputs that have gradients, at least one."""
     if not isinstance(result, (Tensor, tuple, list)):
         raise _C.ArgumentTypeError(
             f"gradcheck: func must return a Tensor or a tuple of them: got {type(result).__name__}"
         )
     results = (result,) if isinstance(result, Tensor) else tuple(result)
-    return [
+    checked = [
         r for r in results if isinstance(r, Tensor) and r.requires_grad and r.is_floating_point()
     ]
+    if not checked:
+        raise GradcheckError(
+            f"gradcheck: no output requires a gradient: got {len(results)} without; return a "
+            "floating tensor that is computed from the inputs"
+        )
+    return checked
+
+
+def _check_all(
+    func: Outputs,
+    args: tuple[Any, ...],
+    places: list[int],
+    eps: float,
+    tolerances: tuple[float, float, float],
+) -> None:
+    """Check each output of ``func`` with each input that is at one of ``places``."""
+    for output in range(len(func(*args))):
+        for place in places:
+            _check(func, args, output, place, eps, tolerances)
 
 
 def _check(
-    func: Callable[..., Any],
+    func: Outputs,
     args: tuple[Any, ...],
     output: int,
     place: int,
@@ -182,11 +213,13 @@ def _largest(values: Array) -> float:
     return float(values.max()) if values.size else 0.0
 
 
-def _analytical(func: Callable[..., Any], args: tuple[Any, ...], output: int, place: int) -> Array:
+def _analytical(func: Outputs, args: tuple[Any, ...], output: int, place: int) -> Array:
     """Derivatives by backwards: (elements of the input, elements of the output)."""
     source = args[place]
-    result = _checked_outputs(func(*args))[output]
+    result = func(*args)[output]
     jacobian = numpy.zeros((source.numel(), result.numel()))
+    if not result.requires_grad:
+        return jacobian
     for column in range(result.numel()):
         seed = numpy.zeros(result.numel())
         seed[column] = 1.0
@@ -203,9 +236,7 @@ def _analytical(func: Callable[..., Any], args: tuple[Any, ...], output: int, pl
     return jacobian
 
 
-def _numerical(
-    func: Callable[..., Any], args: tuple[Any, ...], output: int, place: int, eps: float
-) -> Array:
+def _numerical(func: Outputs, args: tuple[Any, ...], output: int, place: int, eps: float) -> Array:
     """The same by central differences; the input is moved in place, and put back."""
     source = args[place]
     start = source.detach().clone()
@@ -218,11 +249,11 @@ def _numerical(
                 moved = values.copy()
                 moved[row] += step
                 _write(source, fn.tensor(moved, dtype=source.dtype, device=source.device))
-                both.append(_flat(_checked_outputs(func(*args))[output]))
+                both.append(_flat(func(*args)[output]))
             columns.append((both[0] - both[1]) / (2.0 * eps))
     finally:
         _write(source, start)
-    size = _checked_outputs(func(*args))[output].numel()
+    size = func(*args)[output].numel()
     return numpy.stack(columns) if columns else numpy.zeros((0, size))
 
 

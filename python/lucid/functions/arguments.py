@@ -208,6 +208,13 @@ def cast(tensor: Tensor, dtype: _C.dtype) -> Tensor:
     return tensor if tensor.dtype is dtype else emit("cast", tensor, dtype=dtype)
 
 
+def converted(tensor: Tensor, dtype: _C.dtype, device: DeviceLike | None) -> Tensor:
+    """``tensor`` in ``dtype`` and on ``device`` (None: where it is)."""
+    is_for_cpu = dtype is _C.float64 and device is not None and as_device(device).type == "cpu"
+    # Only the cpu has float64: what comes from elsewhere moves first.
+    return cast(place(tensor, device), dtype) if is_for_cpu else place(cast(tensor, dtype), device)
+
+
 def reshaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """The same elements in another shape; not a view."""
     return tensor if tensor.shape == tuple(shape) else emit("reshape", tensor, shape=shape)

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from lucid import _C
 from lucid._C import Tensor, emit
-from lucid.functions.arguments import DeviceLike, Size, as_int, beside, cast, new_shape, place_new
+from lucid.functions.arguments import (
+    DeviceLike,
+    Size,
+    as_int,
+    beside,
+    cast,
+    converted,
+    new_shape,
+    place,
+    place_new,
+)
 from lucid.functions.data import array_of, from_array
 from lucid.functions.dtypes import as_dtype, dtype_name, is_floating, scalar_dtype
 from lucid.functions.precision import autocast_as
@@ -81,8 +91,7 @@ def as_tensor(
     A NumPy array is shared, not copied, where its dtype stays. Raises: as ``tensor``.
     """
     if isinstance(data, Tensor):
-        found = data if dtype is None else cast(data, as_dtype(dtype))
-        return place_new(found, device or data.device)
+        return place(data, device) if dtype is None else converted(data, as_dtype(dtype), device)
     if isinstance(data, numpy.ndarray):
         shared = from_numpy(data)
         return place_new(shared if dtype is None else cast(shared, as_dtype(dtype)), device)

@@ -31,6 +31,7 @@ from lucid.functions.arguments import (
     Size,
     as_device,
     cast,
+    converted,
     normalize_dim,
     place,
 )
@@ -163,8 +164,10 @@ def to(
             copy = copy or (arg and i == len(args) - 1 and i > 1)
         elif arg is not None:
             dtype = as_dtype(arg)
-    result = self if dtype is None else cast(self, as_dtype(dtype))
-    result = place(result, device)
+    if dtype is None:
+        result = place(self, device)
+    else:
+        result = converted(self, as_dtype(dtype), device)
     return shape.clone(result) if copy and result is self else result
 
 

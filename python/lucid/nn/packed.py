@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.dtypes import is_integer
+from lucid.nn.functional._arguments import require_tensors
 
 __all__ = ["PackedSequence", "Ragged"]
 
@@ -65,7 +67,16 @@ class Ragged:
 
     @staticmethod
     def of(batch_sizes: Tensor) -> Ragged:
-        """The lengths that the sizes of all steps tell. Raises: UserError for impossible sizes."""
+        """The lengths that the sizes of all steps tell.
+
+        Raises: UserError for impossible sizes, DtypeError for sizes that are no integers.
+        """
+        require_tensors("PackedSequence", batch_sizes=batch_sizes)
+        if not is_integer(batch_sizes.dtype):
+            raise _C.DtypeError(
+                f"PackedSequence: batch_sizes must be integers: got {batch_sizes.dtype.name}; "
+                "convert them with .to(lucid.int64)"
+            )
         sizes = numpy.asarray(batch_sizes.tolist())
         if sizes.ndim != 1 or sizes.size == 0 or sizes[-1] < 1 or (numpy.diff(sizes) > 0).any():
             raise _C.UserError(

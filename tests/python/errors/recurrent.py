@@ -237,6 +237,19 @@ CASES = [
         "PackedSequence: batch_sizes must be positive and never rise: got [1, 3]",
     ),
     ErrorCase(
+        "PackedSequence: dtype of sizes",
+        lambda: rnn.pad_packed_sequence(rnn.PackedSequence(f32(3, 3), lucid.tensor([2.5, 1.0]))),
+        lucid.DtypeError,
+        "PackedSequence: batch_sizes must be integers: got float32; convert them with "
+        ".to(lucid.int64)",
+    ),
+    ErrorCase(
+        "PackedSequence: sizes are no tensor",
+        lambda: nn.GRU(3, 2)(rnn.PackedSequence(f32(3, 3), [2, 1])),  # type: ignore[arg-type]
+        lucid.ArgumentTypeError,
+        "PackedSequence: batch_sizes must be a Tensor: got list; make one with lucid.tensor",
+    ),
+    ErrorCase(
         "LSTM: data of a packed sequence",
         lambda: nn.LSTM(2, 2)(PACKED),
         lucid.ShapeError,

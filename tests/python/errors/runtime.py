@@ -129,6 +129,13 @@ CHECKS = [
         "gradcheck: func must return a Tensor or a tuple of them: got NoneType",
     ),
     ErrorCase(
+        "gradcheck: no differentiable output",
+        lambda: autograd.gradcheck(lambda x: (x.detach(), x > 0), one_double()),
+        GradcheckError,
+        "gradcheck: no output requires a gradient: got 2 without; return a floating tensor that "
+        "is computed from the inputs",
+    ),
+    ErrorCase(
         "gradcheck: wrong gradient",
         lambda: autograd.gradcheck(WrongGradient.apply, one_double()),
         GradcheckError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ def grid_sample(
         place = _unnormalized(place, spatial[axis], bool(align_corners))
         taps.append(_taps(place, spatial[axis], mode, padding_mode, bool(align_corners)))
     batch, channels = input.shape[0], input.shape[1]
-    flat = input.reshape(batch, channels, -1)
+    flat = input.reshape(batch, channels, math.prod(spatial))
     total: Tensor | None = None
     for chosen in itertools.product(*taps):
         found = _picked(flat, chosen, spatial)
@@ -244,12 +245,11 @@ def _picked(flat: Tensor, chosen: Sequence[_Tap], spatial: tuple[int, ...]) -> T
             )
     assert index is not None
     batch, channels = flat.shape[0], flat.shape[1]
-    flat_index = fn.broadcast_to(
-        index.reshape(batch, 1, -1), (batch, channels, index.numel() // batch)
-    )
+    places = math.prod(index.shape[1:])  # not -1, which an empty batch does not tell
+    flat_index = fn.broadcast_to(index.reshape(batch, 1, places), (batch, channels, places))
     found = _C.emit("gather", flat, flat_index, dim=2)
     if weight is not None:
-        found = found * weight.reshape(batch, 1, -1)
+        found = found * weight.reshape(batch, 1, places)
     if is_inside is not None:
-        found = fn.where(is_inside.reshape(batch, 1, -1), found, 0.0)
+        found = fn.where(is_inside.reshape(batch, 1, places), found, 0.0)
     return found

@@ -20,20 +20,21 @@ def default_collate(batch: Sequence[Any]) -> Any:
             those.
 
     Returns: a tensor (N, ...) for tensors, arrays and numbers (int64 or float64), the list of
-        strings, and the same structure of batches for mappings and sequences.
+        strings, and the same structure of batches for mappings and sequences. Tensors stay on
+        their device; batches of arrays and numbers are on the cpu.
     Raises: ArgumentTypeError for another type, UserError if sequences differ in length.
     """
     first = batch[0]
     if isinstance(first, Tensor):
         return fn.stack(list(batch))
     if isinstance(first, (numpy.ndarray, numpy.generic)):
-        return fn.tensor(numpy.stack([numpy.asarray(sample) for sample in batch]))
+        return fn.tensor(numpy.stack([numpy.asarray(sample) for sample in batch]), device="cpu")
     if isinstance(first, bool):
-        return fn.tensor(list(batch), dtype=_C.bool_)
+        return fn.tensor(list(batch), dtype=_C.bool_, device="cpu")
     if isinstance(first, int):
-        return fn.tensor(list(batch), dtype=_C.int64)
+        return fn.tensor(list(batch), dtype=_C.int64, device="cpu")
     if isinstance(first, float):
-        return fn.tensor(list(batch), dtype=_C.float64)
+        return fn.tensor(list(batch), dtype=_C.float64, device="cpu")
     if isinstance(first, (str, bytes)):
         return list(batch)
     if isinstance(first, Mapping):

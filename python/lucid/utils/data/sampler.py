@@ -118,7 +118,7 @@ class WeightedRandomSampler(Sampler[int]):
             raise _C.UserError(
                 f"{type(self).__name__}: num_samples must be a positive integer: got {num_samples}"
             )
-        self.weights = fn.as_tensor(weights, dtype=_C.float64)
+        self.weights = fn.as_tensor(weights, dtype=_C.float64, device="cpu")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
