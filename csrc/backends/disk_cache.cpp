@@ -3,11 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -27,11 +34,12 @@ constexpr const char* kFiles = "files";  // the folder of what the backend wrote
 constexpr const char* kTrying = ".trying.";
 constexpr const char* kUnfinished = ".unfinished.";
 constexpr const char* kRefused = "refused.";
+// What is older is not being written any more, on whatever host.
+constexpr std::chrono::hours kLongestWrite{24};
 
 std::atomic<int64_t> num_hits;
 std::atomic<int64_t> num_misses;
 std::atomic<int64_t> num_writes;
-std::atomic<int64_t> num_names;  // makes names of this process distinct
 
 /// FNV-1a. Against damage, not against forgery: the folder is as trusted as the package itself.
 class Checksum {
@@ -58,14 +66,54 @@ std::string name_of(const std::string& text) {
   return Checksum().add(text).text() + "-" + Checksum(0x9e3779b97f4a7c15u).add(text).text();
 }
 
-std::string unique_name() {
-  return std::to_string(getpid()) + "." + std::to_string(num_names.fetch_add(1));
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
 }
 
-/// True if the process that a name of unique_name() belongs to has ended.
+/// Where process ids mean what they mean here: the host since it was started, and on Linux the
+/// namespace of ids. Empty where nothing tells.
+std::string process_space() {
+  std::string start;
+#ifdef __APPLE__
+  std::array<char, 64> session{};
+  size_t size = session.size() - 1;
+  if (sysctlbyname("kern.bootsessionuuid", session.data(), &size, nullptr, 0) != 0) return {};
+  start = session.data();
+#else
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code failure;
+  const fs::path ids = fs::read_symlink("/proc/self/ns/pid", failure);
+  if (boot.empty() || failure) return {};
+  start = boot + ' ' + ids.string();
+#endif
+  return name_of(host_name() + ' ' + start);
+}
+
+/// Process, a random number and process space: no name comes twice, whatever host draws it.
+std::string unique_name() {
+  std::random_device draw;
+  return std::to_string(getpid()) + "." + std::to_string(draw()) + std::to_string(draw()) + "." +
+         process_space();
+}
+
+/// True if the process that a name of unique_name() belongs to has certainly ended: of another
+/// process space none has.
 bool is_of_the_dead(const std::string& unique) {
+  const std::string space = process_space();
+  if (space.empty() || !unique.ends_with('.' + space)) return false;
   const long process = std::atol(unique.c_str());
   return process > 0 && kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
+}
+
+/// True if nobody can still be at work on what stands at that path.
+bool is_abandoned(const fs::path& path, const std::string& unique) {
+  if (is_of_the_dead(unique)) return true;
+  std::error_code failure;
+  const auto changed = fs::last_write_time(path, failure);
+  return !failure && fs::file_time_type::clock::now() - changed > kLongestWrite;
 }
 
 std::optional<std::string> read_bytes(const fs::path& path) {
@@ -341,7 +389,11 @@ bool DiskCache::publish(const Key& key, const fs::path& unfinished) const {
   if (known && known->platform == key.platform && known->graph == key.graph) return false;
   drop(entry);
   fs::rename(unfinished, entry, failure);
-  return !failure;
+  if (!failure) return true;
+  const bool is_taken =
+      failure == std::errc::directory_not_empty || failure == std::errc::file_exists;
+  if (!is_taken) notify_unwritable(folder_, failure.message());
+  return false;
 }
 
 void DiskCache::trim(const fs::path& newest) const {
@@ -355,7 +407,7 @@ void DiskCache::trim(const fs::path& newest) const {
   for (const fs::path& path : listed(folder_)) {
     const std::string name = path.filename().string();
     if (name.starts_with(kUnfinished) &&
-        is_of_the_dead(name.substr(std::string(kUnfinished).size())))
+        is_abandoned(path, name.substr(std::string(kUnfinished).size())))
       erase(path);
     if (path.extension() != kEntrySuffix) continue;
     std::error_code failure;

@@ -56,11 +56,14 @@ class CheapDropper {
     if (!storage.in_arena || storage.size_bytes < kLeastBytes) return;
     const uint32_t place = return_of(storage);
     if (place == kNone) return;
-    const std::optional<Order> chain = chain_for(id, place);
-    if (!chain || effort_of(*chain, place) > effort_saved(storage)) return;
+    std::optional<Order> chain = chain_for(id, place);
+    if (!chain) return;
+    // A node of several results may be there already, for another of them.
+    Order& before = made_before_[place];
+    std::erase_if(*chain, [&](uint32_t node) { return std::ranges::count(before, node) > 0; });
+    if (effort_of(*chain, place) > effort_saved(storage)) return;
     back_[id] = place;
     // Values that a later one is made from come first: they were considered before it.
-    Order& before = made_before_[place];
     before.insert(before.end(), chain->begin(), chain->end());
   }
 
@@ -109,6 +112,7 @@ class CheapDropper {
 
   // Only the last value and what is read from outside move; the rest stays in the caches.
   double effort_of(const Order& chain, uint32_t place) const {
+    if (chain.empty()) return 0;
     double effort = 0;
     std::vector<uint32_t> seen;
     for (const uint32_t node : chain) {

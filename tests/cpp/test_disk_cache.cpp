@@ -107,6 +107,27 @@ TEST(nothing_written_is_nothing_stored) {
   CHECK_EQ(num_paths(folder.path), 0u);
 }
 
+TEST(an_entry_that_cannot_be_put_in_its_place_is_told) {
+  const Folder folder;
+  const DiskCache cache(folder.path);
+  const bool is_root = geteuid() == 0;  // may write anywhere
+  constexpr uid_t kNobody = 65534;
+  if (is_root && (chown(folder.path.c_str(), kNobody, kNobody) != 0 || seteuid(kNobody) != 0)) {
+    return;
+  }
+  take_notices();
+  cache.store(key("a"), [&](const fs::path& files) {
+    fs::permissions(folder.path, fs::perms::owner_read | fs::perms::owner_exec);
+    return writes("first")(files);
+  });
+  const auto notices = take_notices();
+  fs::permissions(folder.path, fs::perms::owner_all);
+  if (is_root) CHECK_EQ(seteuid(0), 0);
+  CHECK_EQ(notices.size(), 1u);
+  CHECK(notices.at(0).starts_with("compile cache: cannot write to " + folder.path.string()));
+  CHECK(cache.find(key("a")) == nullptr);
+}
+
 TEST(a_writer_that_throws_leaves_nothing) {
   const Folder folder;
   const DiskCache cache(folder.path);
@@ -189,6 +210,38 @@ TEST(what_a_dead_process_left_unfinished_goes) {
   CHECK_EQ(num_paths(folder.path), 1u);
   cache.store(key("b"), writes("second"));
   CHECK_EQ(num_paths(folder.path), 1u);
+}
+
+/// Gives what a dead process left the name it had if the process were one of another host.
+fs::path as_of_another_host(const Folder& folder, const std::string& part) {
+  for (const auto& entry : fs::directory_iterator(folder.path)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(part) == std::string::npos) continue;
+    const fs::path other = folder.path / (name.substr(0, name.rfind('.')) + ".0-0");
+    fs::rename(entry.path(), other);
+    return other;
+  }
+  CHECK(false);
+  return {};
+}
+
+TEST(processes_of_other_hosts_are_not_taken_for_dead) {
+  const Folder folder;
+  const DiskCache cache(folder.path);
+  cache.store(key("a"), writes("first"));
+  in_a_dying_process([&] { cache.find(key("a")).release(); });
+  in_a_dying_process(
+      [&] { cache.store(key("b"), [](const fs::path&) -> std::string { _exit(3); }); });
+  const fs::path marker = as_of_another_host(folder, ".trying.");
+  const fs::path unfinished = as_of_another_host(folder, ".unfinished.");
+  CHECK(cache.find(key("a")) != nullptr);
+  cache.store(key("c"), writes("third"));
+  CHECK(fs::exists(marker));
+  CHECK(fs::exists(unfinished));
+  // Nobody writes for days.
+  fs::last_write_time(unfinished, fs::file_time_type::clock::now() - std::chrono::hours(48));
+  cache.store(key("d"), writes("fourth"));
+  CHECK(!fs::exists(unfinished));
 }
 
 TEST(threads_may_store_find_and_reject) {

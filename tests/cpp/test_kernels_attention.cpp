@@ -198,5 +198,32 @@ TEST(fully_masked_row_is_zero) {
   }
 }
 
+// Softmax of an infinite score is nan, which is no row without keys.
+TEST(scores_that_overflow_are_nan) {
+  const Value q(DType::kFloat32, {2, 1}, {1e20, 1});
+  const Value k(DType::kFloat32, {3, 1}, {1e18, 1, 1});
+  const Value v = normal(DType::kFloat32, {3, 2}, 3);
+  for (const double scale : {10.0, 1.0}) {
+    // Scaled, 1e39 overflows; with the larger key the product itself does.
+    const Value keys = scale == 1 ? Value(DType::kFloat32, {3, 1}, {1e30, 1, 1}) : k;
+    const auto out = run("attention", {q, keys, v, std::nullopt}, {false, scale});
+    CHECK(std::isnan(out[0].at(0)) && std::isnan(out[0].at(1)));
+    CHECK(std::isnan(out[1].at(0)));
+    CHECK_EQ(out[0].at(2), v.at(0));
+    CHECK(std::isfinite(out[1].at(1)));
+  }
+}
+
+// A scaled score is rounded by more than an exponential bears, its row's maximum alike.
+TEST(large_scores_choose_the_largest) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const Value q(dtype, {3, 1}, {1.1e25, 1.3e25, 1.7e25});
+    const Value k(dtype, {2, 1}, {1.7, -1.9});
+    const Value v = normal(dtype, {2, 2}, 3);
+    const auto out = run("attention", {q, k, v, std::nullopt}, {false, 0.7});
+    for (int64_t i = 0; i < 6; ++i) CHECK_EQ(out[0].at(i), v.at(i % 2));
+  }
+}
+
 }  // namespace
 }  // namespace lucid::testing

@@ -1,5 +1,7 @@
 #include "backends/cpu/kernels/attention_loops.h"
 
+#include <limits>
+
 #include "backends/cpu/engine/micro_kernel.h"
 #include "backends/cpu/kernels/lanes.h"
 #include "backends/cpu/simd/exponential.h"
@@ -127,6 +129,7 @@ void finish_scores(const AttentionShape& shape, const AttentionMask& mask, int64
   const Lanes<T> scale = fill(static_cast<T>(shape.scale));
   for (int64_t i = 0; i < count; ++i) {
     T* const row = scores.data + i * scores.step;
+    for (int64_t j = scores.columns; j < scores.padded; ++j) row[j] = 0;
     for (int64_t j = 0; is_early && j < scores.padded; j += kLanes) {
       store(row + j, load(row + j) * scale);
     }
@@ -144,11 +147,12 @@ LUCID_INLINE float exp_of_score(float x) {
 }
 LUCID_INLINE double exp_of_score(double x) { return exp(x); }
 
-/// row = exp(scale row - shift).
+/// row = exp(scale row - shift). The product is rounded as the shift was: a row's maximum gives 1
+/// however large it is.
 template <class T>
 LUCID_INLINE void exponentiate(T* row, int64_t padded, T scale, T shift) {
   LUCID_LOOP
-  for (int64_t j = 0; j < padded; ++j) row[j] = exp_of_score(fma(row[j], scale, -shift));
+  for (int64_t j = 0; j < padded; ++j) row[j] = exp_of_score(row[j] * scale - shift);
 }
 
 /// The scores of a group of queries against one block of keys.
@@ -246,7 +250,8 @@ void forward(const AttentionShape& shape, const AttentionHead<T>& head, int64_t 
       multiply_rows(scores, rows, v, shape.value_depth, key > 0, out, row);
       if (visible > key + keys) continue;
       for (int64_t i = 0; i < rows; ++i) {
-        const bool is_empty = running.sum[i] == 0;
+        // No key at all. A score that overflows leaves no sum either, and divides by it.
+        const bool is_empty = running.sum[i] == 0 && running.top[i] == kMinusInfinity<T>;
         factors[i] = is_empty ? T{0} : T{1} / running.sum[i];
         log_sum_exp[row + i] = is_empty ? kMinusInfinity<T> : running.top[i] + log(running.sum[i]);
       }
@@ -315,6 +320,7 @@ void finish_score_grads(T scale, const T* log_sum_exp, const T* deltas, int64_t 
     T* const ds = grads.data + i * grads.step;
     // A row without keys holds nothing but -inf: any finite shift gives zeros.
     const T shift = log_sum_exp[i] == kMinusInfinity<T> ? T{0} : log_sum_exp[i];
+    for (int64_t j = grads.columns; j < grads.padded; ++j) ds[j] = 0;
     exponentiate(p, probabilities.padded, probabilities.scale, shift);
     const Lanes<T> delta = fill(deltas[i]);
     const Lanes<T> factor = fill(scale);
