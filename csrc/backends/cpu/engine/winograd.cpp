@@ -123,7 +123,12 @@ class WinogradConvolution final : public Convolution {
     for_each_in_slots(tasks, num_slots_, task_ns_, [&](int64_t slot, int64_t task) {
       char* const own = slots + static_cast<size_t>(slot) * slot_bytes_;
       const TileBlock block(plan_, task / filter_parts_);
-      read_tiles(static_cast<const T*>(first), block, own);
+      read_tiles<T>({static_cast<const T*>(first), planes_.height * planes_.width, planes_.channels,
+                     0, planes_.channels},
+                    block, frame_, reinterpret_cast<T*>(own + inputs_bytes_ + outputs_bytes_),
+                    winograd_kernels<T>().of_input,
+                    {reinterpret_cast<T*>(own), TilePlan::step(planes_.channels, block.tiles),
+                     block.rows, plan_.tile_columns});
       const int64_t begin = task % filter_parts_ * part_filters_;
       const int64_t end = std::min(planes_.filters, begin + part_filters_);
       for (int64_t filter = begin; filter < end; filter += chunk_) {
@@ -151,23 +156,6 @@ class WinogradConvolution final : public Convolution {
         }
       }
     });
-  }
-
-  void read_tiles(const T* source, const TileBlock& block, char* own) const {
-    T* const frame = reinterpret_cast<T*>(own + inputs_bytes_ + outputs_bytes_);
-    frame_.clear(frame);
-    const int64_t plane_size = planes_.height * planes_.width;
-    TileRows<T> rows{nullptr, TilePlan::step(planes_.channels, block.tiles), block.rows,
-                     plan_.tile_columns};
-    for (int64_t channel = 0; channel < planes_.channels; ++channel) {
-      rows.tiles = reinterpret_cast<T*>(own) + channel * block.tiles;
-      for (int64_t i = 0; i < block.images; ++i) {
-        const int64_t plane = (block.image + i) * planes_.channels + channel;
-        frame_.fill(source + plane * plane_size, block, frame);
-        winograd_kernels<T>().of_input(frame, frame_.pitch(), rows);
-        rows.tiles += block.rows * plan_.tile_columns;
-      }
-    }
   }
 
   void multiply(const T* weight, const TileBlock& block, int64_t filter, int64_t filters,

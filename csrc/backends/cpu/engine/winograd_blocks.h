@@ -121,4 +121,33 @@ class TileFrame {
   int64_t size_ = 0;
 };
 
+/// Planes [first, first + count) of every image, of `total` planes an image.
+template <class T>
+struct PlaneRange {
+  const T* data;
+  int64_t plane_size;
+  int64_t total;
+  int64_t first;
+  int64_t count;
+};
+
+/// Transforms a block's tiles of some planes: those of plane i of the range begin at
+/// to.tiles + i * block.tiles, one image behind the other.
+template <class T>
+void read_tiles(const PlaneRange<T>& planes, const TileBlock& block, const TileFrame<T>& frame,
+                T* frame_memory, void (*transform)(const T*, int64_t, const TileRows<T>&),
+                TileRows<T> to) {
+  frame.clear(frame_memory);
+  T* const tiles = to.tiles;
+  for (int64_t i = 0; i < planes.count; ++i) {
+    to.tiles = tiles + i * block.tiles;
+    for (int64_t image = block.image; image < block.image + block.images; ++image) {
+      const int64_t plane = image * planes.total + planes.first + i;
+      frame.fill(planes.data + plane * planes.plane_size, block, frame_memory);
+      transform(frame_memory, frame.pitch(), to);
+      to.tiles += to.rows * to.columns;
+    }
+  }
+}
+
 }  // namespace lucid::cpu

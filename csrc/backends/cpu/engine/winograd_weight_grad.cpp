@@ -111,8 +111,14 @@ class WinogradWeightGrad final : public Convolution {
     T* const frame = reinterpret_cast<T*>(own + inputs_bytes_ + grads_bytes_);
     for (int64_t index = begin; index < end; ++index) {
       const TileBlock block(plan_, index);
-      read_inputs(source, block, frame, inputs);
-      read_grads(grad, block, filter, filters, frame, grads);
+      read_tiles<T>(
+          {source, spec_.input_size(), spec_.channels, 0, spec_.channels}, block, input_frame_,
+          frame, winograd_kernels<T>().of_input,
+          {inputs, TilePlan::step(spec_.channels, block.tiles), block.rows, plan_.tile_columns});
+      read_tiles<T>(
+          {grad, spec_.output_size(), spec_.filters, filter, filters}, block, grad_frame_, frame,
+          winograd_kernels<T>().of_grad,
+          {grads, TilePlan::step(task_filters_, block.tiles), block.rows, plan_.tile_columns});
       for (int64_t t = 0; t < kTileElements; ++t) {
         block_product(BlockProduct<T>{
             .a = grads + t * TilePlan::step(task_filters_, block.tiles),
@@ -128,37 +134,6 @@ class WinogradWeightGrad final : public Convolution {
             .k = block.tiles,
             .accumulate = index > begin,
         });
-      }
-    }
-  }
-
-  void read_inputs(const T* source, const TileBlock& block, T* frame, T* to) const {
-    input_frame_.clear(frame);
-    TileRows<T> rows{nullptr, TilePlan::step(spec_.channels, block.tiles), block.rows,
-                     plan_.tile_columns};
-    for (int64_t channel = 0; channel < spec_.channels; ++channel) {
-      rows.tiles = to + channel * block.tiles;
-      for (int64_t i = 0; i < block.images; ++i) {
-        const int64_t plane = (block.image + i) * spec_.channels + channel;
-        input_frame_.fill(source + plane * spec_.input_size(), block, frame);
-        winograd_kernels<T>().of_input(frame, input_frame_.pitch(), rows);
-        rows.tiles += block.rows * plan_.tile_columns;
-      }
-    }
-  }
-
-  void read_grads(const T* grad, const TileBlock& block, int64_t filter, int64_t filters, T* frame,
-                  T* to) const {
-    grad_frame_.clear(frame);
-    TileRows<T> rows{nullptr, TilePlan::step(task_filters_, block.tiles), block.rows,
-                     plan_.tile_columns};
-    for (int64_t f = 0; f < filters; ++f) {
-      rows.tiles = to + f * block.tiles;
-      for (int64_t i = 0; i < block.images; ++i) {
-        const int64_t plane = (block.image + i) * spec_.filters + filter + f;
-        grad_frame_.fill(grad + plane * spec_.output_size(), block, frame);
-        winograd_kernels<T>().of_grad(frame, grad_frame_.pitch(), rows);
-        rows.tiles += block.rows * plan_.tile_columns;
       }
     }
   }
