@@ -224,6 +224,30 @@ CASES = [
         "pad_packed_sequence: total_length is below the longest sequence: got 3 for 4",
     ),
     ErrorCase(
+        "pad_sequence: no axes",
+        lambda: rnn.pad_sequence([f32(2), f32()]),
+        lucid.ShapeError,
+        "pad_sequence: sequence 1 must have at least one axis: got shape (); use .reshape(1)",
+    ),
+    ErrorCase(
+        "pad_sequence: type",
+        lambda: rnn.pad_sequence([f32(2), [1.0]]),  # type: ignore[list-item]
+        lucid.ArgumentTypeError,
+        "pad_sequence: sequence 1 must be a Tensor: got list; make one with lucid.tensor",
+    ),
+    ErrorCase(
+        "pack_sequence: no axes",
+        lambda: rnn.pack_sequence([f32()]),
+        lucid.ShapeError,
+        "pack_sequence: sequence 0 must have at least one axis: got shape (); use .reshape(1)",
+    ),
+    ErrorCase(
+        "pack_sequence: type",
+        lambda: rnn.pack_sequence([3.0]),  # type: ignore[list-item]
+        lucid.ArgumentTypeError,
+        "pack_sequence: sequence 0 must be a Tensor: got float; make one with lucid.tensor",
+    ),
+    ErrorCase(
         "pad_packed_sequence: type",
         lambda: rnn.pad_packed_sequence(f32(4, 2, 3)),
         lucid.ArgumentTypeError,

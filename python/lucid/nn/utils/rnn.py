@@ -38,7 +38,8 @@ def pad_sequence(
         padding_side: "right" or "left".
 
     Returns: (L, N, *) or (N, L, *).
-    Raises: UserError for no sequence or another side.
+    Raises: UserError for no sequence or another side, ArgumentTypeError for what is no tensor,
+        ShapeError for a tensor without axes.
     """
     if len(sequences) == 0:
         raise _C.UserError("pad_sequence: expected at least one sequence: got none")
@@ -46,6 +47,7 @@ def pad_sequence(
         raise _C.UserError(
             f"pad_sequence: padding_side must be left or right: got {padding_side!r}"
         )
+    _require_sequences("pad_sequence", sequences)
     longest = max(sequence.shape[0] for sequence in sequences)
     padded = []
     for sequence in sequences:
@@ -127,7 +129,8 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences (L_i, *); see :func:`pack_padded_sequence`."""
+    """Pack sequences (L_i, *); see :func:`pad_sequence` and :func:`pack_padded_sequence`."""
+    _require_sequences("pack_sequence", sequences)
     lengths = [int(sequence.shape[0]) for sequence in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
@@ -155,6 +158,15 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 def invert_permutation(permutation: Tensor) -> Tensor:
     """The permutation that leads back."""
     return fn.argsort(permutation)
+
+
+def _require_sequences(op: str, sequences: Sequence[Tensor]) -> None:
+    for i, sequence in enumerate(sequences):
+        require_tensors(op, **{f"sequence {i}": sequence})
+        if sequence.ndim == 0:
+            raise _C.ShapeError(
+                f"{op}: sequence {i} must have at least one axis: got shape (); use .reshape(1)"
+            )
 
 
 def _require_packed(op: str, sequence: object) -> None:
