@@ -95,11 +95,19 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
   return result;
 }
 
-// What the core noticed, as Python's warnings; one that is made an error is raised.
-void warn_of_notices() {
+// What the core noticed, as Python's warnings. The first that is made an error is raised if it may
+// be; others are reported as errors that nobody can catch.
+void warn_of_notices(bool may_raise) {
+  std::optional<py::error_already_set> raised;
   for (const std::string& text : backends::take_notices()) {
-    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) == 0) continue;
+    if (may_raise && !raised) {
+      raised.emplace();
+    } else {
+      PyErr_WriteUnraisable(nullptr);
+    }
   }
+  if (raised) throw py::error_already_set(*raised);
 }
 
 // Compiles a trace by `make(trace)` and binds it to its captured tensors.
@@ -115,7 +123,7 @@ std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
     const py::gil_scoped_release release;
     program = make(std::move(traced.trace));
   }
-  warn_of_notices();
+  warn_of_notices(true);
   return std::make_unique<StepEntry>(std::move(program), compile::describe(sources),
                                      std::move(captures), places);
 }
@@ -165,8 +173,10 @@ std::vector<double> numbers_of(const py::tuple& scalars) {
 // The results as a tuple, one result alone; None where the call does not fit the entry.
 py::object run_entry(StepEntry& entry, std::span<const TensorRef> inputs,
                      const py::tuple& scalars) {
-  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers_of(scalars));
-  warn_of_notices();  // a backward may have been compiled since
+  const std::vector<double> numbers = numbers_of(scalars);
+  warn_of_notices(true);  // a backward may have been compiled since
+  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers);
+  warn_of_notices(false);  // what the run has written stands
   if (!results) return py::none();
   if (results->size() == 1) return py::cast(std::move(results->front()));
   py::tuple all(results->size());
@@ -442,6 +452,7 @@ void bind_compile(py::module_& m) {
     compile::clear_cache();
     runtime::clear_eager_cache();
   });
+  m.def("_notify", &backends::notify);
   m.def("clear_disk_cache", [] {
     const auto disk = backends::DiskCache::from_environment();
     return disk ? disk->clear() : 0;
