@@ -337,9 +337,7 @@ py::dict cache_dict() {
   return result;
 }
 
-}  // namespace
-
-void bind_compile(py::module_& m) {
+void bind_trace(py::module_& m) {
   py::class_<PyTrace>(m, "Trace")
       .def_property_readonly("captures",
                              [](const PyTrace& self) {
@@ -366,6 +364,9 @@ void bind_compile(py::module_& m) {
                              })
       .def("save", &saved_dict)
       .def_static("restore", &restored);
+}
+
+void bind_recorder(py::module_& m) {
   py::class_<PyRecorder>(m, "Recorder")
       .def(py::init<std::string, bool>(), py::arg("what") = "make_step", py::arg("keeps") = false)
       .def(
@@ -397,6 +398,9 @@ void bind_compile(py::module_& m) {
       .def("pause", &PyRecorder::pause)
       .def("resume", &PyRecorder::resume)
       .def("cancel", &PyRecorder::cancel);
+}
+
+void bind_sized_trace(py::module_& m) {
   py::class_<compile::SizedTrace>(m, "SizedTrace")
       .def(py::init([](const PyTrace& trace, int64_t size, const PyTrace& other, int64_t at) {
         return compile::SizedTrace(trace.trace, size, other.trace, at);
@@ -417,6 +421,9 @@ void bind_compile(py::module_& m) {
                   })
       .def_property_readonly("sized_arguments", &compile::SizedTrace::sized_arguments)
       .def_property_readonly("is_certain", &compile::SizedTrace::is_certain);
+}
+
+void bind_entry(py::module_& m) {
   py::class_<StepEntry>(m, "StepEntry")
       .def("try_run", &try_run, py::arg("arguments"), py::arg("scalars") = py::tuple())
       .def("try_update", &try_update)
@@ -446,6 +453,15 @@ void bind_compile(py::module_& m) {
         py::arg("memory_limit") = py::none());
   m.def("compile_function", &compile_function, py::arg("trace"), py::arg("arguments"),
         py::arg("found"), py::arg("is_differentiable"), py::arg("memory_limit") = py::none());
+}
+
+}  // namespace
+
+void bind_compile(py::module_& m) {
+  bind_trace(m);
+  bind_recorder(m);
+  bind_sized_trace(m);
+  bind_entry(m);
   m.def("counters", &counters);
   m.def("compile_cache_info", &cache_dict);
   m.def("clear_compile_cache", [] {
