@@ -95,11 +95,19 @@ std::vector<TensorRef> tensors(const py::sequence& items) {
   return result;
 }
 
-// What the core noticed, as Python's warnings; one that is made an error is raised.
-void warn_of_notices() {
+// What the core noticed, as Python's warnings. The first that is made an error is raised if it may
+// be; others are reported as errors that nobody can catch.
+void warn_of_notices(bool may_raise) {
+  std::optional<py::error_already_set> raised;
   for (const std::string& text : backends::take_notices()) {
-    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) == 0) continue;
+    if (may_raise && !raised) {
+      raised.emplace();
+    } else {
+      PyErr_WriteUnraisable(nullptr);
+    }
   }
+  if (raised) throw py::error_already_set(*raised);
 }
 
 // Compiles a trace by `make(trace)` and binds it to its captured tensors.
@@ -115,7 +123,7 @@ std::unique_ptr<StepEntry> bound(PyTrace& traced, const py::sequence& arguments,
     const py::gil_scoped_release release;
     program = make(std::move(traced.trace));
   }
-  warn_of_notices();
+  warn_of_notices(true);
   return std::make_unique<StepEntry>(std::move(program), compile::describe(sources),
                                      std::move(captures), places);
 }
@@ -165,8 +173,10 @@ std::vector<double> numbers_of(const py::tuple& scalars) {
 // The results as a tuple, one result alone; None where the call does not fit the entry.
 py::object run_entry(StepEntry& entry, std::span<const TensorRef> inputs,
                      const py::tuple& scalars) {
-  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers_of(scalars));
-  warn_of_notices();  // a backward may have been compiled since
+  const std::vector<double> numbers = numbers_of(scalars);
+  warn_of_notices(true);  // a backward may have been compiled since
+  std::optional<std::vector<TensorRef>> results = entry.try_run(inputs, numbers);
+  warn_of_notices(false);  // what the run has written stands
   if (!results) return py::none();
   if (results->size() == 1) return py::cast(std::move(results->front()));
   py::tuple all(results->size());
@@ -327,9 +337,7 @@ py::dict cache_dict() {
   return result;
 }
 
-}  // namespace
-
-void bind_compile(py::module_& m) {
+void bind_trace(py::module_& m) {
   py::class_<PyTrace>(m, "Trace")
       .def_property_readonly("captures",
                              [](const PyTrace& self) {
@@ -356,6 +364,9 @@ void bind_compile(py::module_& m) {
                              })
       .def("save", &saved_dict)
       .def_static("restore", &restored);
+}
+
+void bind_recorder(py::module_& m) {
   py::class_<PyRecorder>(m, "Recorder")
       .def(py::init<std::string, bool>(), py::arg("what") = "make_step", py::arg("keeps") = false)
       .def(
@@ -387,6 +398,9 @@ void bind_compile(py::module_& m) {
       .def("pause", &PyRecorder::pause)
       .def("resume", &PyRecorder::resume)
       .def("cancel", &PyRecorder::cancel);
+}
+
+void bind_sized_trace(py::module_& m) {
   py::class_<compile::SizedTrace>(m, "SizedTrace")
       .def(py::init([](const PyTrace& trace, int64_t size, const PyTrace& other, int64_t at) {
         return compile::SizedTrace(trace.trace, size, other.trace, at);
@@ -407,6 +421,9 @@ void bind_compile(py::module_& m) {
                   })
       .def_property_readonly("sized_arguments", &compile::SizedTrace::sized_arguments)
       .def_property_readonly("is_certain", &compile::SizedTrace::is_certain);
+}
+
+void bind_entry(py::module_& m) {
   py::class_<StepEntry>(m, "StepEntry")
       .def("try_run", &try_run, py::arg("arguments"), py::arg("scalars") = py::tuple())
       .def("try_update", &try_update)
@@ -436,12 +453,22 @@ void bind_compile(py::module_& m) {
         py::arg("memory_limit") = py::none());
   m.def("compile_function", &compile_function, py::arg("trace"), py::arg("arguments"),
         py::arg("found"), py::arg("is_differentiable"), py::arg("memory_limit") = py::none());
+}
+
+}  // namespace
+
+void bind_compile(py::module_& m) {
+  bind_trace(m);
+  bind_recorder(m);
+  bind_sized_trace(m);
+  bind_entry(m);
   m.def("counters", &counters);
   m.def("compile_cache_info", &cache_dict);
   m.def("clear_compile_cache", [] {
     compile::clear_cache();
     runtime::clear_eager_cache();
   });
+  m.def("_notify", &backends::notify);
   m.def("clear_disk_cache", [] {
     const auto disk = backends::DiskCache::from_environment();
     return disk ? disk->clear() : 0;

@@ -265,23 +265,9 @@ ValueId cast_rule(Builder& b, const Node& node, ValueId grad) {
   return b.cast(grad, dtype);
 }
 
-std::vector<ir::Op> activation_rows() {
+std::vector<ir::Op> gelu_rows() {
   using ir::AttrType;
   return {
-      {.name = "sigmoid",
-       .doc = "1 / (1 + exp(-x))",
-       .traits = kFloatingTraits,
-       .infer = infer_floating,
-       .vjp = unary_vjp<sigmoid_rule>,
-       .vjp_reads_inputs = 0,
-       .vjp_reads_outputs = 1},
-      {.name = "relu",
-       .doc = "max(x, 0); nan stays",
-       .traits = kTraits | ir::kCheap,
-       .infer = infer_number,
-       .vjp = unary_vjp<relu_rule>,
-       .vjp_reads_inputs = 0,
-       .vjp_reads_outputs = 1},
       {.name = "gelu",
        .doc = "x times the normal distribution at x, exact or by tanh",
        .attrs = {{"approximate", AttrType::kString}},
@@ -299,6 +285,26 @@ std::vector<ir::Op> activation_rows() {
        .traits = kTraits,
        .infer = infer_gelu_grad,
        .decompose = gelu_grad_decompose},
+  };
+}
+
+std::vector<ir::Op> activation_rows() {
+  using ir::AttrType;
+  return {
+      {.name = "sigmoid",
+       .doc = "1 / (1 + exp(-x))",
+       .traits = kFloatingTraits,
+       .infer = infer_floating,
+       .vjp = unary_vjp<sigmoid_rule>,
+       .vjp_reads_inputs = 0,
+       .vjp_reads_outputs = 1},
+      {.name = "relu",
+       .doc = "max(x, 0); nan stays",
+       .traits = kTraits | ir::kCheap,
+       .infer = infer_number,
+       .vjp = unary_vjp<relu_rule>,
+       .vjp_reads_inputs = 0,
+       .vjp_reads_outputs = 1},
       {.name = "silu",
        .doc = "x sigmoid(x)",
        .traits = kFloatingTraits,
@@ -367,7 +373,7 @@ std::vector<ir::Op> selection_rows() {
 std::vector<ir::Op> pointwise_ops() {
   std::vector<ir::Op> rows;
   for (const auto part :
-       {pointwise_unary_ops, activation_rows, pointwise_binary_ops, selection_rows}) {
+       {pointwise_unary_ops, gelu_rows, activation_rows, pointwise_binary_ops, selection_rows}) {
     std::ranges::move(part(), std::back_inserter(rows));
   }
   return rows;

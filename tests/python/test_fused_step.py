@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ import lucid.nn as nn
 import lucid.nn.functional as F
 import lucid.optim as optim
 import pytest
-from lucid import Tensor
+from lucid import _C, Tensor
 from lucid.amp import GradScaler
 from lucid.compile import FusedStep, compile_optimizer, fused_step
 from optimizers import OPTIMIZERS, Make, everything
@@ -605,3 +606,33 @@ def test_under_detect_anomaly_nothing_is_updated() -> None:
     )
     step(good, good)
     assert step.cache_info()["entries"] == 1
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_a_warning_made_an_error_loses_no_update(is_fused: bool) -> None:
+    def trained(text: str | None) -> list[bytes | None]:
+        lucid.manual_seed(0)
+        model = nn.Linear(8, 4)
+        optimizer = optim.Adam(model.parameters(), lr=0.1)
+        batch = eight_rows(1)
+        fused = fused_step(model, F.cross_entropy, optimizer)
+
+        def step() -> None:
+            if is_fused:
+                fused(*batch)
+            else:
+                optimizer.zero_grad()
+                F.cross_entropy(model(batch[0]), batch[1]).backward()
+                optimizer.step()
+
+        for i in range(4):
+            if i == 2 and text is not None:
+                _C._notify(text)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    with pytest.raises(UserWarning, match=text):
+                        step()
+            step()
+        return [bits(param) for param in model.parameters()]
+
+    assert trained(f"planted {is_fused}") == trained(None)

@@ -1,9 +1,11 @@
 #include "backends/cpu/views.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "backends/cpu/kernel.h"
+#include "support/errors.h"
 
 namespace lucid::cpu {
 namespace {
@@ -60,7 +62,7 @@ class ViewPass {
     }
     std::vector<ir::ValueId> outputs;
     for (const ir::ValueId output : graph_.outputs()) {
-      outputs.push_back(local_[index(same_[index(output)])]);
+      outputs.push_back(local(same_[index(output)]));
     }
     result_.graph.set_outputs(std::move(outputs));
     return std::move(result_);
@@ -239,6 +241,12 @@ class ViewPass {
     return views(node, input) ? source(node.in(input)).base : same_[index(node.in(input))];
   }
 
+  ir::ValueId local(ir::ValueId value) const {
+    if (const std::optional<ir::ValueId>& found = local_[index(value)]) return *found;
+    throw Error(ErrorKind::kInternal,
+                "views: %" + std::to_string(index(value)) + " is read before it is made");
+  }
+
   void add(size_t place) {
     const ir::Node& node = graph_.nodes()[place];
     ir::Node copy = node;
@@ -246,7 +254,7 @@ class ViewPass {
     NodeViews views_of_node;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       if (!node.inputs[k]) continue;
-      copy.inputs[k] = local_[index(read_value(node, k))];
+      copy.inputs[k] = local(read_value(node, k));
       if (!views(node, k)) continue;
       views_of_node.inputs.resize(node.inputs.size());
       views_of_node.inputs[k] = source(node.in(k)).view;
@@ -277,7 +285,8 @@ class ViewPass {
   std::vector<bool> is_written_before_;  // by node: such a node
   std::vector<ir::ValueId> same_;        // by value: the first one that such nodes make
   std::vector<bool> is_kept_;            // by node
-  std::vector<ir::ValueId> local_;       // by value: its place in the new graph
+  // By value: its place in the new graph, if it has one yet.
+  std::vector<std::optional<ir::ValueId>> local_;
   ViewedGraph result_;
 };
 
