@@ -15,12 +15,13 @@ namespace lucid::compile {
 using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
 
 /// The graph in which cheap values are made again (`passes::recompute_cheap`), if its arena is the
-/// smaller one; else the graph itself. Results are the same, bit for bit.
+/// smaller one; else the graph itself. Results are the same, bit for bit. Scratch is left out,
+/// which would cost the kernels of the whole graph: with it `fit_memory` may decide otherwise.
 ir::Graph save_memory(ir::Graph graph, const ArenaOf& arena_of);
 
 /// What a memory limit did to a graph.
 struct Recomputation {
-  int64_t peak_before = 0;   ///< bytes of the arena without a limit, with cheap values made again
+  int64_t peak_before = 0;   ///< bytes of the arena without a limit, cheap values made again or not
   int64_t peak = 0;          ///< bytes of the arena now
   int64_t num_repeated = 0;  ///< none where the peak without a limit fits
   ops::Cost repeated;        ///< cost of the nodes that run again
