@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/sizes.h"
@@ -41,7 +39,7 @@ void transform_weight(const T* taps, bool flipped, T* to, int64_t step) {
   for (int j = 0; j < 4; ++j) {
     T column[4];
     apply_weight(half[0][j], half[1][j], half[2][j], column);
-    // Taps in reverse exchange the second and the third line, and the first and the last one.
+    // Taps in reverse exchange the first and the last line.
     for (int i = 0; i < 4; ++i) {
       constexpr int kReverse[4] = {3, 1, 2, 0};
       const int at = flipped ? 4 * kReverse[i] + kReverse[j] : 4 * i + j;
