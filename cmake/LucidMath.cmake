@@ -75,11 +75,12 @@ if(NOT LUCID_CBLAS STREQUAL OFF)
     target_link_libraries(lucid_math INTERFACE "-framework Accelerate")
     target_compile_definitions(lucid_math INTERFACE LUCID_HAS_CBLAS=1 ACCELERATE_NEW_LAPACK)
   else()
-    lucid_ask_python(openblas_include
-                     "import scipy_openblas32 as blas; print(blas.get_include_dir())")
+    # Found without an import, which a library for another processor would not survive.
+    lucid_find_distribution_file(openblas_header scipy-openblas32 cblas.h)
     lucid_find_distribution_file(openblas_library scipy-openblas32 libscipy_openblas.so)
-    if(openblas_include AND openblas_library)
+    if(openblas_header AND openblas_library)
       set(LUCID_HAS_CBLAS ON)
+      cmake_path(GET openblas_header PARENT_PATH openblas_include)
       lucid_use_library(lucid_openblas ${openblas_include} ${openblas_library}
                         libscipy_openblas.so)
       # Its functions are called scipy_cblas_sgemm and so on.
