@@ -3,8 +3,8 @@
 #include "backends/cpu/engine/winograd_tiles.h"
 
 #include <cstring>
-#include <utility>
 
+#include "backends/cpu/engine/interleave.h"
 #include "backends/cpu/engine/registers.h"
 
 namespace lucid::cpu::LUCID_ISA {
@@ -14,30 +14,6 @@ template <class T>
 using Reg = typename Registers<T>::Reg;
 template <class T>
 using Mask = typename Registers<T>::Mask;
-
-template <class T>
-struct Pair {
-  Reg<T> even;
-  Reg<T> odd;
-};
-
-template <class T>
-using AllLanes = std::make_integer_sequence<int, Registers<T>::kCount>;
-
-/// Elements 0, 2, ... and 1, 3, ... of two registers.
-template <class T, int... kLane>
-Pair<T> split(Reg<T> low, Reg<T> high, std::integer_sequence<int, kLane...>) {
-  return {__builtin_shufflevector(low, high, (2 * kLane)...),
-          __builtin_shufflevector(low, high, (2 * kLane + 1)...)};
-}
-
-/// The first and the second half of even[0], odd[0], even[1], odd[1], ...
-template <class T, int... kLane>
-Pair<T> weave(Reg<T> even, Reg<T> odd, std::integer_sequence<int, kLane...>) {
-  constexpr int kCount = Registers<T>::kCount;
-  return {__builtin_shufflevector(even, odd, (kLane % 2 * kCount + kLane / 2)...),
-          __builtin_shufflevector(even, odd, (kLane % 2 * kCount + (kCount + kLane) / 2)...)};
-}
 
 // Lanes [begin, end) of a register, loaded from and stored to memory whose first element would
 // belong to lane 0.
@@ -131,7 +107,7 @@ struct LinePieces {
       Reg<T>& reg = regs[kRows == 4 ? p / 2 : p];
       reg = merge(reg, from, lanes[k]);
     }
-    return split<T>(regs[0], regs[1], AllLanes<T>());
+    return split<T>({regs[0], regs[1]});
   }
 
   /// Stores two registers at line y (and y + 2, ...), below `height`, from element x on.
@@ -142,7 +118,7 @@ struct LinePieces {
       if (line >= height) return;
       const int k = kRows == 2 ? 0 : p % 2;
       T* const to = plane.first + line * plane.width + x + (kRows == 1 ? k * kCount : -lane(k));
-      store_lanes<T>(to, (kRows == 4 ? p / 2 : p) == 0 ? pair.even : pair.odd, lanes[k]);
+      store_lanes<T>(to, (kRows == 4 ? p / 2 : p) == 0 ? pair.first : pair.second, lanes[k]);
     }
   }
 };
@@ -195,9 +171,9 @@ void input_tiles(const SourcePlane<T>& plane, const TileRows<T>& to) {
     const LinePieces<T, kRows> right(x + 2, plane.width);
     Reg<T> half[4][4];  // lines of the plane times B, by columns
     const auto read_line = [&](int64_t y, int i) {
-      const Pair<T> first = left.load(plane, y, x);
-      const Pair<T> second = right.load(plane, y, x + 2);
-      const Reg<T> line[4] = {first.even, first.odd, second.even, second.odd};
+      const Pair<T> near = left.load(plane, y, x);
+      const Pair<T> far = right.load(plane, y, x + 2);
+      const Reg<T> line[4] = {near.first, near.second, far.first, far.second};
       Reg<T> by_row[4];
       apply_input<T>(line, by_row);
       for (int j = 0; j < 4; ++j) half[j][i] = by_row[j];
@@ -241,8 +217,8 @@ void grad_tiles(const SourcePlane<T>& plane, const TileRows<T>& to) {
       const Pair<T> lower = pieces.load(plane, y + 1, x);
       Reg<T> above[4];
       Reg<T> below[4];
-      apply_grad<T>(upper.even, upper.odd, above);
-      apply_grad<T>(lower.even, lower.odd, below);
+      apply_grad<T>(upper.first, upper.second, above);
+      apply_grad<T>(lower.first, lower.second, below);
       Reg<T> tile[4][4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
@@ -284,7 +260,7 @@ void output_tiles(const TileRows<T>& from, const OutputPlane<T>& to) {
       const auto write_line = [&](int64_t y, const Reg<T>(&line)[4]) {
         const Reg<T> even = ((line[0] + line[1]) + line[2]) + bias;
         const Reg<T> odd = ((line[1] - line[2]) - line[3]) + bias;
-        pieces.store(to, y, height, x, weave<T>(even, odd, AllLanes<T>()));
+        pieces.store(to, y, height, x, weave<T>({even, odd}));
       };
       write_line(row * kTileStep, upper);
       write_line(row * kTileStep + 1, lower);
