@@ -14,8 +14,9 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr int64_t kFilterChunk = 48;     // filters whose transformed outputs are kept at a time
-constexpr int64_t kFewestChannels = 16;  // below, transforms cost what the products gain
+constexpr int64_t kFilterChunk = 48;         // filters whose transformed outputs are kept at a time
+constexpr int64_t kBlockBytes = 768 * 1024;  // of transformed tiles: they stay in a cache
+constexpr int64_t kFewestChannels = 16;      // below, transforms cost what the products gain
 constexpr int64_t kFewestTiles = 32;
 constexpr int64_t kSmallestOutput = 4;
 
@@ -54,7 +55,8 @@ class WinogradConvolution final : public Convolution {
  public:
   explicit WinogradConvolution(const PlaneConvolution& planes)
       : planes_(planes),
-        plan_(planes.batch, planes.channels, planes.result_height, planes.result_width, sizeof(T)) {
+        plan_(planes.batch, planes.channels + std::min(kFilterChunk, planes.filters),
+              planes.result_height, planes.result_width, sizeof(T), kBlockBytes) {
     const int64_t blocks = std::max<int64_t>(plan_.num_blocks(), 1);
     const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, blocks);
     const int64_t parts =

@@ -11,10 +11,11 @@ namespace lucid::cpu {
 
 constexpr int64_t kTileTasksPerThread = 2;
 
-/// Planes of some channels and images, and the tiles of outputs that lie on them.
+/// Planes of some channels and images, and the tiles of outputs that lie on them. A block's
+/// transformed tiles take about `block_bytes`.
 struct TilePlan {
   int64_t batch = 0;
-  int64_t channels = 0;  ///< that are transformed together
+  int64_t channels = 0;  ///< and filters, whose transformed tiles a block keeps
   int64_t height = 0;    ///< of outputs
   int64_t width = 0;
   int64_t tile_rows = 0;
@@ -24,17 +25,16 @@ struct TilePlan {
 
   TilePlan() = default;
   TilePlan(int64_t num_images, int64_t num_channels, int64_t output_height, int64_t output_width,
-           int64_t element_bytes)
+           int64_t element_bytes, int64_t block_bytes)
       : batch(num_images),
         channels(num_channels),
         height(output_height),
         width(output_width),
         tile_rows(divide_up(output_height, kTileStep)),
         tile_columns(divide_up(output_width, kTileStep)) {
-    constexpr int64_t kBlockBytes = 1024 * 1024;  // of transformed inputs: part of a cache
-    constexpr int64_t kLeastTiles = 32;           // columns of a product
+    constexpr int64_t kLeastTiles = 32;  // columns of a product
     constexpr int64_t kMostTiles = 128;
-    const int64_t wanted = std::clamp(kBlockBytes / (kTileElements * channels * element_bytes),
+    const int64_t wanted = std::clamp(block_bytes / (kTileElements * channels * element_bytes),
                                       kLeastTiles, kMostTiles);
     rows = std::clamp<int64_t>(wanted / tile_columns, 1, tile_rows);
     rows = divide_up(tile_rows, divide_up(tile_rows, rows));

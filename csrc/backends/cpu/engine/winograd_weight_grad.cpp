@@ -13,6 +13,7 @@
 namespace lucid::cpu {
 namespace {
 
+constexpr int64_t kBlockBytes = 1024 * 1024;  // of transformed tiles: bits depend on it
 constexpr int64_t kFilterUnit = 24;
 constexpr int64_t kMaxParts = 16;
 constexpr int64_t kMaxPartialElements = int64_t{1} << 20;
@@ -30,7 +31,7 @@ class WinogradWeightGrad final : public Convolution {
   explicit WinogradWeightGrad(const ConvolutionSpec& spec)
       : spec_(spec),
         plan_(spec.batch, spec.channels + spec.filters, spec.axes[1].output, spec.axes[2].output,
-              sizeof(T)),
+              sizeof(T), kBlockBytes),
         parts_(choose_parts(spec, plan_.num_blocks())) {
     const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, parts_);
     const int64_t most = divide_up(spec.filters, kFilterUnit);
