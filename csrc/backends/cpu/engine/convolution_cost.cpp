@@ -16,14 +16,15 @@ namespace {
 // processors of 2017 and 2024 with the convolutions of ResNet and LeNet.
 constexpr double kLaneProductsPerCycle = 2 * 0.85;
 constexpr double kWindowProductsPerCycle = 2 * 0.92;
-constexpr double kGatheredProductsPerCycle = 2 * 0.53;
+constexpr double kGatheredProductsPerCycle = 2 * 0.84;
 constexpr double kLaneGradientsPerCycle = 2 * 0.96;
-constexpr double kWindowGradientsPerCycle = 2 * 0.845;
+constexpr double kWindowGradientsPerCycle = 2 * 0.87;
 constexpr double kNarrowGradients = 0.75;  // of that where filters fill one register
 constexpr double kSumsForPeak = 8;         // registers of sums that hide a product's latency
 constexpr double kLineCycles = 7;   // to turn a register of elements into one of images, or back
 constexpr double kSumCycles = 4.6;  // to put aside a register of sums and take it up again
 constexpr double kFillCycles = 0.15;
+constexpr double kSplitFillCycles = 0.5;  // of a row whose even and odd elements are taken apart
 constexpr double kStridedFillCycles = 1.5;
 constexpr int64_t kGatherFilters = 6;
 // Offsets of taps and lines are 32 bits wide.
@@ -73,7 +74,9 @@ double window_cycles(const Work& work, const std::array<int64_t, 3>& result, dou
   const bool gathers = static_cast<double>(gathered) * (filters + kGatherFilters) <
                        static_cast<double>(by_rows) * filters;
   const double sums = std::min(1.0, filters * 2 / kSumsForPeak);
-  return filters * work.channels * taps * static_cast<double>(gathers ? gathered : by_rows) /
+  const double registers = gathers ? static_cast<double>(gathered) * (filters + kGatherFilters)
+                                   : static_cast<double>(by_rows) * filters;
+  return work.channels * taps * registers /
          (gathers ? kGatheredProductsPerCycle : kWindowProductsPerCycle) / sums;
 }
 
@@ -90,8 +93,12 @@ bool is_empty(const ConvolutionSpec& spec) {
          spec.group_channels() == 0 || spec.group_filters() == 0;
 }
 
-bool has_stride(const ConvolutionSpec& spec) {
-  return std::ranges::any_of(spec.axes, [](const auto& axis) { return axis.stride > 1; });
+/// Cycles to copy an element of the source into the frame that a window slides over.
+double fill_cycles(const ConvolutionSpec& spec) {
+  if (spec.axes[2].stride == 2 && spec.axes[2].kernel > 1) return kSplitFillCycles;
+  const bool has_stride =
+      std::ranges::any_of(spec.axes, [](const auto& axis) { return axis.stride > 1; });
+  return has_stride ? kStridedFillCycles : kFillCycles;
 }
 
 /// Elements of a channel in the rows that a window reaches.
@@ -122,7 +129,7 @@ bool lanes_beat_window(const ConvolutionSpec& spec) {
                   .result = static_cast<double>(spec.output_size()),
                   .taps = taps_of(spec)};
   const std::array<int64_t, 3> result = {spec.axes[0].output, spec.axes[1].output, width.output};
-  const double fill = has_stride(spec) ? kStridedFillCycles : kFillCycles;
+  const double fill = fill_cycles(spec);
   const double window =
       work.images * (window_cycles(work, result, static_cast<double>(spec.kernel_size()), lanes) +
                      work.channels * source * fill);
@@ -173,7 +180,7 @@ bool lanes_beat_window_weight_grad(const ConvolutionSpec& spec) {
                       (source * overlap + filters * outputs) * kLineCycles +
                       rows * filters * strips * kSumCycles;
   const int64_t registers = divide_up(spec.group_filters(), lanes);
-  const double fill = has_stride(spec) ? kStridedFillCycles : kFillCycles;
+  const double fill = fill_cycles(spec);
   const double window = rows * static_cast<double>(registers) * outputs / kWindowGradientsPerCycle /
                             (registers == 1 ? kNarrowGradients : 1) +
                         source * fill + filters * outputs * kLineCycles / width;

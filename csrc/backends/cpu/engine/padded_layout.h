@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/cpu/engine/convolution.h"
+#include "backends/cpu/engine/window_product.h"
 
 namespace lucid::cpu {
 
@@ -69,6 +70,13 @@ class PaddedLayout {
       for (int64_t depth = 0; depth < axes_[0].length; ++depth) {
         const int64_t from_depth = axes_[0].element(depth);
         T* target = to + channel * channel_size(rows) + depth * rows * row_size();
+        if (phases_ == 2 && axes_[2].take == 1 && axes_[2].lead >= 0) {
+          std::fill_n(target, (end - first) * row_size(), T{0});
+          if (from_depth >= 0) {
+            split_rows(source + from_depth * axes_[1].source * axes_[2].source, first, end, target);
+          }
+          continue;
+        }
         for (int64_t row = first; row < end; ++row, target += row_size()) {
           const int64_t from_row = axes_[1].element(row);
           if (from_depth < 0 || from_row < 0) {
@@ -83,6 +91,30 @@ class PaddedLayout {
   }
 
  private:
+  /// Copies the elements of rows [first, end) of a plane, those of even and odd positions apart.
+  template <class T>
+  void split_rows(const T* plane, int64_t first, int64_t end, T* to) const {
+    const PaddedAxis& axis = axes_[2];
+    const auto is_padding = [&](int64_t row) { return axes_[1].element(row) < 0; };
+    int64_t begin = first;
+    while (begin < end && is_padding(begin)) ++begin;
+    while (begin < end && is_padding(end - 1)) --end;
+    const int64_t columns = std::min(axis.source, axis.length - axis.lead);
+    if (begin == end || columns <= 0) return;
+    T* const row = to + (begin - first) * row_size();
+    const auto place = [&](int64_t position) {
+      return row + position % 2 * phase_length_ + position / 2;
+    };
+    window_product_kernels<T>().split(plane + axes_[1].element(begin) * axis.source,
+                                      axes_[1].take * axis.source,
+                                      {.even = place(axis.lead),
+                                       .odd = place(axis.lead + 1),
+                                       .even_row = row_size(),
+                                       .odd_row = row_size(),
+                                       .rows = end - begin,
+                                       .columns = columns});
+  }
+
   template <class T>
   void fill_row(const T* source, T* to) const {
     if (phases_ == 1 && axes_[2].take == 1 && fill_short_row(source, to)) return;

@@ -421,30 +421,64 @@ class WindowInputGrad final : public Convolution {
 
   void interleave(const T* parts, T* result) const {
     const double plane_ns = static_cast<double>(spec_.input_size());
+    const bool in_pairs = spec_.axes[2].stride == 2 && spec_.axes[2].input > 1;
     parallel_for(spec_.batch * spec_.channels, 1, plane_ns, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
-        for (const Part& part : parts_) {
-          const int64_t size = part.count[0] * part.count[1] * part.count[2];
-          const T* const from =
-              part.convolution == nullptr ? nullptr : parts + part.start + plane * size;
-          place(part, from, result + plane * spec_.input_size());
+        T* const to = result + plane * spec_.input_size();
+        for (size_t i = 0; i < parts_.size(); ++i) {
+          if (in_pairs) {
+            weave(parts_[i], parts_[i + 1], parts, plane, to);
+            ++i;
+          } else {
+            place(parts_[i], plane_of(parts_[i], parts, plane), to);
+          }
         }
       }
     });
   }
 
+  /// A part of one plane; null: zeros.
+  static const T* plane_of(const Part& part, const T* parts, int64_t plane) {
+    if (part.convolution == nullptr) return nullptr;
+    return parts + part.start + plane * part.count[0] * part.count[1] * part.count[2];
+  }
+
+  /// The first element that a part has in rows (d, h) of a plane.
+  int64_t first_of_rows(const Part& part, int64_t d, int64_t h) const {
+    const auto& axes = spec_.axes;
+    const int64_t depth = part.origin[0] + d * axes[0].stride;
+    const int64_t row = part.origin[1] + h * axes[1].stride;
+    return (depth * axes[1].input + row) * axes[2].input + part.origin[2];
+  }
+
   /// Writes a part of one plane; zeros if `from` is null.
   void place(const Part& part, const T* from, T* plane) const {
-    const auto& axes = spec_.axes;
     for (int64_t d = 0; d < part.count[0]; ++d) {
       for (int64_t h = 0; h < part.count[1]; ++h) {
-        const int64_t depth = part.origin[0] + d * axes[0].stride;
-        const int64_t row = part.origin[1] + h * axes[1].stride;
-        T* const to = plane + (depth * axes[1].input + row) * axes[2].input + part.origin[2];
+        T* const to = plane + first_of_rows(part, d, h);
         for (int64_t w = 0; w < part.count[2]; ++w) {
-          to[w * axes[2].stride] = from == nullptr ? T{0} : *from++;
+          to[w * spec_.axes[2].stride] = from == nullptr ? T{0} : *from++;
         }
       }
+    }
+  }
+
+  /// Writes two parts of one plane that have the even and the odd elements of the same rows.
+  void weave(const Part& even, const Part& odd, const T* parts, int64_t plane, T* to) const {
+    const T* const from_even = plane_of(even, parts, plane);
+    const T* const from_odd = plane_of(odd, parts, plane);
+    const auto rows = [&](const T* from, const Part& part, int64_t d) {
+      return from == nullptr ? nullptr : from + d * part.count[1] * part.count[2];
+    };
+    for (int64_t d = 0; d < even.count[0]; ++d) {
+      window_product_kernels<T>().weave({.even = rows(from_even, even, d),
+                                         .odd = rows(from_odd, odd, d),
+                                         .even_row = even.count[2],
+                                         .odd_row = odd.count[2],
+                                         .rows = even.count[1],
+                                         .columns = spec_.axes[2].input},
+                                        to + first_of_rows(even, d, 0),
+                                        spec_.axes[1].stride * spec_.axes[2].input);
     }
   }
 

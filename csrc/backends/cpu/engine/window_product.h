@@ -61,11 +61,26 @@ struct SegmentProduct {
   bool accumulate;  ///< continue the chains that c holds
 };
 
+/// Rows of `columns` elements, and their even and odd elements apart.
+template <class T>
+struct SplitRows {
+  T* even;  ///< null: zeros, where rows are put together
+  T* odd;
+  int64_t even_row;  ///< elements between rows
+  int64_t odd_row;
+  int64_t rows;
+  int64_t columns;
+};
+
 /// The code of one instruction set.
 template <class T>
 struct WindowProductKernels {
   void (*spans)(const SpanProduct<T>& product);
   void (*segments)(const SegmentProduct<T>& product);
+  /// Takes rows apart that lie `from_row` elements apart.
+  void (*split)(const T* from, int64_t from_row, const SplitRows<T>& to);
+  /// Puts rows together that lie `to_row` elements apart.
+  void (*weave)(const SplitRows<const T>& from, T* to, int64_t to_row);
   int64_t span_columns;  ///< most columns of a span
 };
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "backends/cpu/engine/interleave.h"
 #include "backends/cpu/engine/registers.h"
 
 namespace lucid::cpu::LUCID_ISA {
@@ -259,13 +260,61 @@ void run_segments(const SegmentProduct<T>& product) {
   }
 }
 
+/// At most a register of elements, zeros without memory.
+template <class T>
+Reg<T> load_some(const T* from, int64_t count) {
+  if (from == nullptr || count <= 0) return Registers<T>::fill(T{0});
+  if (count >= Registers<T>::kCount) return Registers<T>::load(from);
+  return Registers<T>::load(from, Registers<T>::mask(count));
+}
+
+template <class T>
+void store_some(T* to, Reg<T> x, int64_t count) {
+  if (count >= Registers<T>::kCount) return Registers<T>::store(to, x);
+  if (count > 0) Registers<T>::store(to, x, Registers<T>::mask(count));
+}
+
+template <class T>
+void split_rows(const T* from, int64_t from_row, const SplitRows<T>& to) {
+  constexpr int64_t kCount = Registers<T>::kCount;
+  for (int64_t row = 0; row < to.rows; ++row, from += from_row) {
+    for (int64_t column = 0; column < to.columns; column += 2 * kCount) {
+      const int64_t left = to.columns - column;
+      const Pair<T> halves = split<T>(
+          {load_some(from + column, left), load_some(from + column + kCount, left - kCount)});
+      store_some(to.even + row * to.even_row + column / 2, halves.first, (left + 1) / 2);
+      store_some(to.odd + row * to.odd_row + column / 2, halves.second, left / 2);
+    }
+  }
+}
+
+template <class T>
+void weave_rows(const SplitRows<const T>& from, T* to, int64_t to_row) {
+  constexpr int64_t kCount = Registers<T>::kCount;
+  const auto at = [](const T* half, int64_t offset) {
+    return half == nullptr ? nullptr : half + offset;
+  };
+  for (int64_t row = 0; row < from.rows; ++row, to += to_row) {
+    for (int64_t column = 0; column < from.columns; column += 2 * kCount) {
+      const int64_t left = from.columns - column;
+      const T* const even = at(from.even, row * from.even_row + column / 2);
+      const T* const odd = at(from.odd, row * from.odd_row + column / 2);
+      const Pair<T> woven = weave<T>({load_some(even, (left + 1) / 2), load_some(odd, left / 2)});
+      store_some(to + column, woven.first, left);
+      store_some(to + column + kCount, woven.second, left - kCount);
+    }
+  }
+}
+
 }  // namespace
 
 extern const WindowProductKernels<float> kWindowProductsF32;
 const WindowProductKernels<float> kWindowProductsF32 = {run_spans<float>, run_segments<float>,
+                                                        split_rows<float>, weave_rows<float>,
                                                         Registers<float>::kCount};
 extern const WindowProductKernels<double> kWindowProductsF64;
 const WindowProductKernels<double> kWindowProductsF64 = {run_spans<double>, run_segments<double>,
+                                                         split_rows<double>, weave_rows<double>,
                                                          Registers<double>::kCount};
 
 }  // namespace lucid::cpu::LUCID_ISA

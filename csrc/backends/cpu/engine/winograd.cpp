@@ -14,39 +14,11 @@
 namespace lucid::cpu {
 namespace {
 
-constexpr int64_t kFilterChunk = 48;     // filters whose transformed outputs are kept at a time
-constexpr int64_t kFewestChannels = 16;  // below, transforms cost what the products gain
+constexpr int64_t kFilterChunk = 48;         // filters whose transformed outputs are kept at a time
+constexpr int64_t kBlockBytes = 768 * 1024;  // of transformed tiles: they stay in a cache
+constexpr int64_t kFewestChannels = 16;      // below, transforms cost what the products gain
 constexpr int64_t kFewestTiles = 32;
 constexpr int64_t kSmallestOutput = 4;
-
-/// Three elements of a line times G.
-template <class T>
-void apply_weight(T w0, T w1, T w2, T (&to)[4]) {
-  to[0] = w0;
-  to[1] = ((w0 + w1) + w2) * T{0.5};
-  to[2] = ((w0 - w1) + w2) * T{0.5};
-  to[3] = w2;
-}
-
-/// to[t * step] = G g G^T of 3 x 3 taps.
-template <class T>
-void transform_weight(const T* taps, bool flipped, T* to, int64_t step) {
-  T half[3][4];
-  for (int i = 0; i < 3; ++i) {
-    const T* const line = taps + 3 * i;
-    apply_weight(line[0], line[1], line[2], half[i]);
-  }
-  for (int j = 0; j < 4; ++j) {
-    T column[4];
-    apply_weight(half[0][j], half[1][j], half[2][j], column);
-    // Taps in reverse exchange the first and the last line.
-    for (int i = 0; i < 4; ++i) {
-      constexpr int kReverse[4] = {3, 1, 2, 0};
-      const int at = flipped ? 4 * kReverse[i] + kReverse[j] : 4 * i + j;
-      to[at * step] = column[i];
-    }
-  }
-}
 
 /// A convolution over padded planes: result[image, filter] = sum over channels of source[image,
 /// channel] by 3 x 3 taps. The input gradient is one with channels and filters exchanged and the
@@ -83,9 +55,8 @@ class WinogradConvolution final : public Convolution {
  public:
   explicit WinogradConvolution(const PlaneConvolution& planes)
       : planes_(planes),
-        plan_(planes.batch, planes.channels, planes.result_height, planes.result_width, sizeof(T)),
-        frame_(plan_, kTileOverlap, planes.height, planes.width, planes.lead_rows,
-               planes.lead_columns) {
+        plan_(planes.batch, planes.channels + std::min(kFilterChunk, planes.filters),
+              planes.result_height, planes.result_width, sizeof(T), kBlockBytes) {
     const int64_t blocks = std::max<int64_t>(plan_.num_blocks(), 1);
     const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, blocks);
     const int64_t parts =
@@ -103,7 +74,7 @@ class WinogradConvolution final : public Convolution {
     inputs_bytes_ = bytes(kTileElements * TilePlan::step(planes.channels, tiles));
     chunk_ = std::min(kFilterChunk, part_filters_);
     outputs_bytes_ = bytes(kTileElements * TilePlan::step(chunk_, tiles));
-    slot_bytes_ = inputs_bytes_ + outputs_bytes_ + bytes(frame_.size());
+    slot_bytes_ = inputs_bytes_ + outputs_bytes_;
     task_ns_ = 2.0 * static_cast<double>(kTileElements * planes.channels * part_filters_ * tiles) *
                sizeof(T) / kConvolutionBytesPerNs;
   }
@@ -121,10 +92,9 @@ class WinogradConvolution final : public Convolution {
     for_each_in_slots(tasks, num_slots_, task_ns_, [&](int64_t slot, int64_t task) {
       char* const own = slots + static_cast<size_t>(slot) * slot_bytes_;
       const TileBlock block(plan_, task / filter_parts_);
-      read_tiles<T>({static_cast<const T*>(first), planes_.height * planes_.width, planes_.channels,
-                     0, planes_.channels},
-                    block, frame_, reinterpret_cast<T*>(own + inputs_bytes_ + outputs_bytes_),
-                    winograd_kernels<T>().of_input,
+      read_tiles<T>({static_cast<const T*>(first), planes_.height, planes_.width, planes_.lead_rows,
+                     planes_.lead_columns, planes_.channels, 0, planes_.channels},
+                    block, winograd_kernels<T>().of_input,
                     {reinterpret_cast<T*>(own), TilePlan::step(planes_.channels, block.tiles),
                      block.rows, plan_.tile_columns});
       const int64_t begin = task % filter_parts_ * part_filters_;
@@ -141,17 +111,15 @@ class WinogradConvolution final : public Convolution {
   int64_t weight_step() const { return TilePlan::step(planes_.channels, planes_.filters); }
   T* outputs(char* own) const { return reinterpret_cast<T*>(own + inputs_bytes_); }
 
-  /// to[t] is (filters, channels).
+  /// to[t] is (filters, channels), or the other way round, as the weight is stored.
   void transform_weights(const T* from, T* to) const {
-    const double filter_ns = 20.0 * static_cast<double>(planes_.channels);
-    parallel_for(planes_.filters, 1, filter_ns, [&](int64_t begin, int64_t end) {
-      for (int64_t filter = begin; filter < end; ++filter) {
-        for (int64_t channel = 0; channel < planes_.channels; ++channel) {
-          const int64_t stored = planes_.flipped ? channel * planes_.filters + filter
-                                                 : filter * planes_.channels + channel;
-          transform_weight(from + stored * kTaps, planes_.flipped,
-                           to + filter * planes_.channels + channel, weight_step());
-        }
+    const int64_t rows = planes_.flipped ? planes_.channels : planes_.filters;
+    const int64_t columns = planes_.flipped ? planes_.filters : planes_.channels;
+    const double row_ns = 2.0 * static_cast<double>(columns);
+    parallel_for(rows, 8, row_ns, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        winograd_kernels<T>().of_weight(from + row * columns * kTaps, columns, planes_.flipped,
+                                        to + row * columns, weight_step());
       }
     });
   }
@@ -160,11 +128,12 @@ class WinogradConvolution final : public Convolution {
                 char* own) const {
     const int64_t in_step = TilePlan::step(planes_.channels, block.tiles);
     const int64_t out_step = TilePlan::step(chunk_, block.tiles);
+    const int64_t filter_step = planes_.flipped ? 1 : planes_.channels;
     for (int64_t t = 0; t < kTileElements; ++t) {
       block_product(BlockProduct<T>{
-          .a = weight + t * weight_step() + filter * planes_.channels,
-          .a_row = planes_.channels,
-          .a_depth = 1,
+          .a = weight + t * weight_step() + filter * filter_step,
+          .a_row = filter_step,
+          .a_depth = planes_.flipped ? planes_.filters : 1,
           .b = reinterpret_cast<const T*>(own) + t * in_step,
           .b_depth = block.tiles,
           .b_column = 1,
@@ -197,7 +166,6 @@ class WinogradConvolution final : public Convolution {
 
   PlaneConvolution planes_;
   TilePlan plan_;
-  TileFrame<T> frame_;
   int64_t part_filters_ = 1;
   int64_t filter_parts_ = 1;
   int64_t chunk_ = 1;  ///< filters whose transformed outputs are kept at a time

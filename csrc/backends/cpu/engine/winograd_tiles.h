@@ -12,10 +12,8 @@ namespace lucid::cpu {
 constexpr int64_t kTileElements = 16;
 /// Outputs of a tile along one axis, and from one tile to the next.
 constexpr int64_t kTileStep = 2;
-/// Inputs that neighbouring tiles share along one axis.
-constexpr int64_t kTileOverlap = 2;
-/// Elements that a row of a frame must have behind its last tile: whole registers are read.
-constexpr int64_t kFrameSlack = 36;
+/// Taps of a filter.
+constexpr int64_t kTaps = 9;
 
 /// Rows and columns of tiles of one plane. Tile (i, j) reads or writes the plane from (2 i, 2 j)
 /// on; its transformed element t lies at tiles[t * step + i * columns + j].
@@ -36,16 +34,41 @@ struct OutputPlane {
   T bias;
 };
 
-/// The code of one instruction set. A frame is a plane with zeros around it, whose rows lie `pitch`
-/// elements apart and have kFrameSlack elements to spare.
+/// A plane that tiles are read from: tile (i, j) begins at element (top + 2 i, left + 2 j), which
+/// may lie outside, where all is zero.
+template <class T>
+struct SourcePlane {
+  const T* first;
+  int64_t height;
+  int64_t width;
+  int64_t top;
+  int64_t left;
+};
+
+/// Transformed sums of `count` neighbouring filters and channels, in parts: element t of part p
+/// lies at first[p * part_step + t * step].
+template <class T>
+struct TransformedSums {
+  const T* first;
+  int64_t step;
+  int64_t parts;
+  int64_t part_step;
+  int64_t count;
+};
+
+/// The code of one instruction set.
 template <class T>
 struct WinogradKernels {
   /// Tiles of inputs: B^T d B of every 4 x 4 elements.
-  void (*of_input)(const T* frame, int64_t pitch, const TileRows<T>& to);
+  void (*of_input)(const SourcePlane<T>& plane, const TileRows<T>& to);
   /// Tiles of the gradient of outputs: A d A^T of every 2 x 2 elements.
-  void (*of_grad)(const T* frame, int64_t pitch, const TileRows<T>& to);
+  void (*of_grad)(const SourcePlane<T>& plane, const TileRows<T>& to);
   /// Outputs of tiles: A^T m A, plus the bias.
   void (*to_output)(const TileRows<T>& from, const OutputPlane<T>& to);
+  /// to[t * step + i] = G g G^T of the taps of `count` filters; `flipped`: of taps in reverse.
+  void (*of_weight)(const T* taps, int64_t count, bool flipped, T* to, int64_t step);
+  /// taps = G^T u G of the parts added in order.
+  void (*to_weight_grad)(const TransformedSums<T>& sums, T* taps);
 };
 
 /// The best code for this processor.

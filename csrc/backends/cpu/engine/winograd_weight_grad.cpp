@@ -13,32 +13,10 @@
 namespace lucid::cpu {
 namespace {
 
+constexpr int64_t kBlockBytes = 1024 * 1024;  // of transformed tiles: bits depend on it
 constexpr int64_t kFilterUnit = 24;
 constexpr int64_t kMaxParts = 16;
 constexpr int64_t kMaxPartialElements = int64_t{1} << 20;
-
-/// Four elements of a line times G^T.
-template <class T>
-void apply_weight_grad(T u0, T u1, T u2, T u3, T (&to)[3]) {
-  to[0] = u0 + (u1 + u2) * T{0.5};
-  to[1] = (u1 - u2) * T{0.5};
-  to[2] = (u1 + u2) * T{0.5} + u3;
-}
-
-/// taps = G^T u G of the elements u[t * step].
-template <class T>
-void transform_weight_grad(const T* u, int64_t step, T* taps) {
-  T half[4][3];
-  for (int i = 0; i < 4; ++i) {
-    const T* const line = u + 4 * i * step;
-    apply_weight_grad(line[0], line[step], line[2 * step], line[3 * step], half[i]);
-  }
-  for (int j = 0; j < 3; ++j) {
-    T column[3];
-    apply_weight_grad(half[0][j], half[1][j], half[2][j], half[3][j], column);
-    for (int i = 0; i < 3; ++i) taps[3 * i + j] = column[i];
-  }
-}
 
 /// Parts of the tiles that are summed on their own: by the shape alone, for the bits depend on it.
 int64_t choose_parts(const ConvolutionSpec& spec, int64_t num_blocks) {
@@ -53,10 +31,7 @@ class WinogradWeightGrad final : public Convolution {
   explicit WinogradWeightGrad(const ConvolutionSpec& spec)
       : spec_(spec),
         plan_(spec.batch, spec.channels + spec.filters, spec.axes[1].output, spec.axes[2].output,
-              sizeof(T)),
-        input_frame_(plan_, kTileOverlap, spec.axes[1].input, spec.axes[2].input,
-                     spec.axes[1].padding, spec.axes[2].padding),
-        grad_frame_(plan_, 0, spec.axes[1].output, spec.axes[2].output, 0, 0),
+              sizeof(T), kBlockBytes),
         parts_(choose_parts(spec, plan_.num_blocks())) {
     const int64_t wanted = divide_up(num_threads() * kTileTasksPerThread, parts_);
     const int64_t most = divide_up(spec.filters, kFilterUnit);
@@ -71,7 +46,6 @@ class WinogradWeightGrad final : public Convolution {
     partial_bytes_ = bytes(parts_ * sums_size());
     inputs_bytes_ = bytes(kTileElements * TilePlan::step(spec.channels, tiles));
     grads_bytes_ = bytes(kTileElements * TilePlan::step(task_filters_, tiles));
-    frame_bytes_ = bytes(std::max(input_frame_.size(), grad_frame_.size()));
     const double flops = 2.0 * static_cast<double>(kTileElements * spec.channels * task_filters_) *
                          static_cast<double>(tiles * plan_.num_blocks());
     task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(parts_);
@@ -95,7 +69,7 @@ class WinogradWeightGrad final : public Convolution {
   }
 
  private:
-  size_t slot_bytes() const { return inputs_bytes_ + grads_bytes_ + frame_bytes_; }
+  size_t slot_bytes() const { return inputs_bytes_ + grads_bytes_; }
   int64_t sums_step() const { return TilePlan::step(spec_.filters, spec_.channels); }
   int64_t sums_size() const { return kTileElements * sums_step(); }
 
@@ -106,17 +80,19 @@ class WinogradWeightGrad final : public Convolution {
     const int64_t filters = std::min(task_filters_, spec_.filters - filter);
     const int64_t begin = plan_.num_blocks() * part / parts_;
     const int64_t end = plan_.num_blocks() * (part + 1) / parts_;
+    const ConvolutionAxis& rows = spec_.axes[1];
+    const ConvolutionAxis& columns = spec_.axes[2];
     T* const inputs = reinterpret_cast<T*>(own);
     T* const grads = reinterpret_cast<T*>(own + inputs_bytes_);
-    T* const frame = reinterpret_cast<T*>(own + inputs_bytes_ + grads_bytes_);
     for (int64_t index = begin; index < end; ++index) {
       const TileBlock block(plan_, index);
       read_tiles<T>(
-          {source, spec_.input_size(), spec_.channels, 0, spec_.channels}, block, input_frame_,
-          frame, winograd_kernels<T>().of_input,
+          {source, rows.input, columns.input, rows.padding, columns.padding, spec_.channels, 0,
+           spec_.channels},
+          block, winograd_kernels<T>().of_input,
           {inputs, TilePlan::step(spec_.channels, block.tiles), block.rows, plan_.tile_columns});
       read_tiles<T>(
-          {grad, spec_.output_size(), spec_.filters, filter, filters}, block, grad_frame_, frame,
+          {grad, rows.output, columns.output, 0, 0, spec_.filters, filter, filters}, block,
           winograd_kernels<T>().of_grad,
           {grads, TilePlan::step(task_filters_, block.tiles), block.rows, plan_.tile_columns});
       for (int64_t t = 0; t < kTileElements; ++t) {
@@ -139,27 +115,18 @@ class WinogradWeightGrad final : public Convolution {
   }
 
   /// Adds the parts in order and transforms the sums.
-  void finish(T* partials, T* result) const {
-    const double filter_ns = static_cast<double>(spec_.channels * (20 + 2 * parts_));
+  void finish(const T* partials, T* result) const {
+    const double filter_ns = static_cast<double>(spec_.channels * (4 + 2 * parts_));
     parallel_for(spec_.filters, 1, filter_ns, [&](int64_t begin, int64_t end) {
-      const int64_t count = (end - begin) * spec_.channels;
-      for (int64_t t = 0; t < kTileElements; ++t) {
-        T* const sum = partials + t * sums_step() + begin * spec_.channels;
-        for (int64_t part = 1; part < parts_; ++part) {
-          const T* const other = sum + part * sums_size();
-          for (int64_t i = 0; i < count; ++i) sum[i] += other[i];
-        }
-      }
-      for (int64_t at = begin * spec_.channels; at < end * spec_.channels; ++at) {
-        transform_weight_grad(partials + at, sums_step(), result + at * kTaps);
-      }
+      const int64_t first = begin * spec_.channels;
+      winograd_kernels<T>().to_weight_grad(
+          {partials + first, sums_step(), parts_, sums_size(), (end - begin) * spec_.channels},
+          result + first * kTaps);
     });
   }
 
   ConvolutionSpec spec_;
   TilePlan plan_;
-  TileFrame<T> input_frame_;
-  TileFrame<T> grad_frame_;
   int64_t parts_ = 1;
   int64_t task_filters_ = 1;
   int64_t filter_parts_ = 1;
@@ -167,7 +134,6 @@ class WinogradWeightGrad final : public Convolution {
   size_t partial_bytes_ = 0;
   size_t inputs_bytes_ = 0;
   size_t grads_bytes_ = 0;
-  size_t frame_bytes_ = 0;
   double task_ns_ = 0;
 };
 
