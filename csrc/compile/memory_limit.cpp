@@ -42,6 +42,21 @@ struct Planned {
   int64_t peak = 0;
 };
 
+// The graph of an order and the bytes that the planner gives it; `scratch_sizes` are those of the
+// nodes of `graph`.
+Planned laid_out(const ir::Graph& graph, const passes::MemoryModel& model, const Order& order,
+                 std::span<const int64_t> scratch_sizes, const ArenaOf& arena_of) {
+  Planned result{passes::reordered(graph, model, order), 0};
+  std::vector<int64_t> sizes;
+  sizes.reserve(result.graph.nodes().size());
+  size_t step = 0;
+  for (const ir::Node& node : result.graph.nodes()) {
+    sizes.push_back(node.op->is(ir::kAlias) ? 0 : scratch_sizes[order[step++]]);
+  }
+  result.peak = arena_of(result.graph, sizes);
+  return result;
+}
+
 bool is_longer(const passes::MemoryModel& model, const Order& order) {
   return order.size() > passes::original_order(model).size();
 }
@@ -97,18 +112,8 @@ class Search {
     return taken;
   }
 
-  // The graph of an order and the bytes that the planner gives it.
-  Planned laid_out(const Order& order) {
-    Planned result{passes::reordered(graph_, model_, order), 0};
-    std::vector<int64_t> scratch_sizes;
-    scratch_sizes.reserve(result.graph.nodes().size());
-    size_t step = 0;
-    for (const ir::Node& node : result.graph.nodes()) {
-      const bool is_alias = node.op->is(ir::kAlias);
-      scratch_sizes.push_back(is_alias ? 0 : scratch_sizes_[order[step++]]);
-    }
-    result.peak = arena_of_(result.graph, scratch_sizes);
-    return result;
+  Planned laid_out(const Order& order) const {
+    return compile::laid_out(graph_, model_, order, scratch_sizes_, arena_of_);
   }
 
   ir::Graph finished(const Candidate& candidate, Planned planned) {
@@ -176,15 +181,14 @@ LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
       smallest_(smallest),
       before_(before) {}
 
-ir::Graph save_memory(ir::Graph graph, const ArenaOf& arena_of) {
-  const std::vector<int64_t> scratch_sizes(graph.nodes().size(), 0);
-  const passes::MemoryModel model(graph, scratch_sizes);
+ir::Graph save_memory(ir::Graph graph, const ScratchOf& scratch_of, const ArenaOf& arena_of) {
+  const std::vector<int64_t> no_scratch(graph.nodes().size(), 0);
+  const passes::MemoryModel model(graph, no_scratch);
   const Order order = passes::recompute_cheap(model);
   if (!is_longer(model, order)) return graph;
-  ir::Graph cheap = passes::reordered(graph, model, order);
-  const std::vector<int64_t> cheap_scratch(cheap.nodes().size(), 0);
-  const int64_t before = arena_of(graph, scratch_sizes);
-  return arena_of(cheap, cheap_scratch) < before ? std::move(cheap) : std::move(graph);
+  const std::vector<int64_t> scratch_sizes = scratch_of(graph);
+  Planned cheap = laid_out(graph, model, order, scratch_sizes, arena_of);
+  return cheap.peak < arena_of(graph, scratch_sizes) ? std::move(cheap.graph) : std::move(graph);
 }
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "ir/graph.h"
 #include "ops/cost.h"
@@ -14,10 +15,13 @@ namespace lucid::compile {
 /// What the arena of a graph takes whose nodes take those bytes of scratch.
 using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>)>;
 
+/// Bytes of scratch that each node of a graph takes.
+using ScratchOf = std::function<std::vector<int64_t>(const ir::Graph&)>;
+
 /// The graph in which cheap values are made again (`passes::recompute_cheap`), if its arena is the
-/// smaller one; else the graph itself. Results are the same, bit for bit. Scratch is left out,
-/// which would cost the kernels of the whole graph: with it `fit_memory` may decide otherwise.
-ir::Graph save_memory(ir::Graph graph, const ArenaOf& arena_of);
+/// smaller one; else the graph itself. Results are the same, bit for bit. Scratch is asked for only
+/// where there is something to decide: that makes the kernels of the whole graph.
+ir::Graph save_memory(ir::Graph graph, const ScratchOf& scratch_of, const ArenaOf& arena_of);
 
 /// What a memory limit did to a graph.
 struct Recomputation {

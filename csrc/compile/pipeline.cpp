@@ -116,8 +116,9 @@ void compile_executable(Compiled& compiled, Device device, const Options& option
     return backend.arena_bytes(graph, scratch_sizes);
   };
   if (!options.memory_limit) {
-    if (device == Device::kCpu) {  // others lay out their memory themselves
-      compiled.graph = save_memory(std::move(compiled.graph), arena_of);
+    if (backend.knows_memory()) {
+      const auto scratch_of = [&](const ir::Graph& graph) { return backend.scratch_sizes(graph); };
+      compiled.graph = save_memory(std::move(compiled.graph), scratch_of, arena_of);
       ir::verify(compiled.graph, "save_memory");
       dumper.write("save_memory", compiled.graph);
     }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "backends/cpu/engine/slots.h"
 #include "support/errors.h"
 #include "testing.h"
 
@@ -91,6 +92,31 @@ TEST(much_work_is_shared) {
     while (running < 3) std::this_thread::yield();
   });
   CHECK_EQ(running.load(), 3);
+}
+
+TEST(slots_take_runs_of_neighbours) {
+  for (const int num_slots : {1, 2, 3, 8}) {
+    const Threads threads(num_slots);
+    for (const int64_t count : {0, 1, 7, 64, 1000}) {
+      std::vector<std::atomic<int>> met(static_cast<size_t>(count));
+      std::vector<int64_t> slot_of(static_cast<size_t>(count), -1);
+      std::vector<std::atomic<int>> users(static_cast<size_t>(num_slots));
+      std::atomic<int> num_shared = 0;
+      for_each_run_in_slots(count, num_slots, kHeavy, [&](int64_t slot, int64_t index) {
+        std::atomic<int>& user = users[static_cast<size_t>(slot)];
+        if (user.fetch_add(1) != 0) ++num_shared;
+        ++met[static_cast<size_t>(index)];
+        slot_of[static_cast<size_t>(index)] = slot;
+        --user;
+      });
+      CHECK_EQ(num_shared.load(), 0);
+      for (const auto& times : met) CHECK_EQ(times.load(), 1);
+      int num_changes = 0;
+      for (size_t i = 1; i < slot_of.size(); ++i) num_changes += slot_of[i] != slot_of[i - 1];
+      // A run is a (2 slots)th of what is left: 1000 indices are 89 of them for 8 slots.
+      CHECK(num_changes < 89);
+    }
+  }
 }
 
 TEST(a_nested_loop_runs_on_its_thread) {

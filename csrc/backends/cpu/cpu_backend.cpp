@@ -240,6 +240,11 @@ class CpuExecutable final : public backends::Executable {
     for (const auto& input : node.inputs) operands_.push_back(input ? index(*input) : kAbsent);
     step.first_output = static_cast<uint32_t>(operands_.size());
     for (const ir::ValueId output : node.outputs) operands_.push_back(index(output));
+    // Results that the node makes in one value, see NodeViews.
+    const size_t num_results = program ? 0 : lowered.view(place).node.outputs.size();
+    for (size_t i = node.outputs.size(); i < num_results; ++i) {
+      operands_.push_back(index(node.outputs.front()));
+    }
     steps_.push_back(std::move(step));
   }
 

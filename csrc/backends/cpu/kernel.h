@@ -55,8 +55,8 @@ class Kernel {
 struct NodeView {
   const ir::Node& node;
   const ir::Graph& graph;
-  /// By input and output: where it lies in the memory that the kernel is given; empty for all
-  /// dense.
+  /// By input and output: where it lies in the memory that the kernel is given, which may be that
+  /// of a larger value; empty for all dense.
   std::span<const std::optional<StridedView>> input_views = {};
   std::span<const std::optional<StridedView>> output_views = {};
 
@@ -82,6 +82,9 @@ using ViewFn = std::optional<StridedView> (*)(const NodeView& view, const Stride
 /// True if the kernel can take that input, or make that output, in that view.
 using TakesViewFn = bool (*)(const NodeView& view, size_t index, const StridedView& place);
 
+/// Where an input's elements lie in the memory of the only output, which all inputs fill.
+using JoinsFn = StridedView (*)(const NodeView& view, size_t input);
+
 /// One row of a family's table.
 struct KernelRow {
   std::string_view op;
@@ -89,6 +92,7 @@ struct KernelRow {
   ViewFn view = nullptr;  ///< of operations that move elements without computing
   TakesViewFn reads = nullptr;
   TakesViewFn writes = nullptr;
+  JoinsFn joins = nullptr;  ///< of operations that put their operands side by side
 };
 
 /// The row of an operation, or null.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "support/shape.h"
 
@@ -15,5 +16,10 @@ struct StridedView {
 };
 
 inline StridedView dense_view(const Shape& shape) { return {0, shape.strides()}; }
+
+/// Where the elements of a value of shape `from` lie, seen as one of shape `to`, if strides can
+/// tell. Both have the same number of elements.
+std::optional<StridedView> reshaped_view(const Shape& from, const StridedView& view,
+                                         const Shape& to);
 
 }  // namespace lucid::cpu

@@ -31,6 +31,26 @@ std::optional<StridedView> inverse(const Shape& value, const Shape& made, const 
   return result;
 }
 
+// `value` lies in the memory of `made` as `view` tells, and that lies as `place` tells: where the
+// value does, if each of its axes is one of `made`.
+std::optional<StridedView> relocated(const Shape& value, const StridedView& view, const Shape& made,
+                                     const StridedView& place) {
+  const StridedView dense = dense_view(made);
+  StridedView result{place.offset, {}};
+  for (int axis = 0; axis < value.rank(); ++axis) {
+    const int64_t stride = view.strides[static_cast<size_t>(axis)];
+    if (value[axis] == 1) continue;
+    int found = 0;
+    while (found < made.rank() &&
+           (made[found] != value[axis] || dense.strides[static_cast<size_t>(found)] != stride)) {
+      ++found;
+    }
+    if (found == made.rank()) return std::nullopt;
+    result.strides[static_cast<size_t>(axis)] = place.strides[static_cast<size_t>(found)];
+  }
+  return result;
+}
+
 class ViewPass {
  public:
   explicit ViewPass(const ir::Graph& graph)
@@ -50,6 +70,8 @@ class ViewPass {
     find_sources();
     count_readers();
     reorder_outputs();
+    find_sources();
+    join_outputs();
     find_sources();
     count_readers();
     find_viewed_bytes();
@@ -176,6 +198,79 @@ class ViewPass {
     }
   }
 
+  // A node of whose results, moved or not, some other value consists makes that value itself.
+  void join_outputs() {
+    std::vector<int> num_reads(graph_.num_values(), 0);
+    for (const ir::Node& node : graph_.nodes()) {
+      for (const auto& input : node.inputs) {
+        if (input) ++num_reads[index(*input)];
+      }
+    }
+    for (const ir::ValueId output : graph_.outputs()) ++num_reads[index(output)];
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const KernelRow* row = find_row(graph_.nodes()[i].op->name);
+      if (row != nullptr && row->joins != nullptr) join_outputs(i, num_reads);
+    }
+  }
+
+  void join_outputs(size_t joint, const std::vector<int>& num_reads) {
+    const ir::Node& node = graph_.nodes()[joint];
+    std::vector<ir::ValueId> results;
+    for (const auto& piece : node.inputs) {
+      const std::optional<ir::ValueId> result = moved_result(*piece, num_reads);
+      if (!result) return;
+      results.push_back(*result);
+    }
+    const int maker = graph_.producer(results.front());
+    if (maker < 0) return;
+    const ir::Node& making = graph_.nodes()[static_cast<size_t>(maker)];
+    const KernelRow* row = find_row(making.op->name);
+    if (row == nullptr || row->writes == nullptr) return;
+    if (!std::ranges::is_permutation(results, making.outputs)) return;
+    std::vector<StridedView> places;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const auto output = std::ranges::find(making.outputs, results[i]) - making.outputs.begin();
+      const auto place = place_in(node, i, results[i]);
+      if (!place) return;
+      if (!row->writes({making, graph_}, static_cast<size_t>(output), *place)) return;
+      places.push_back(*place);
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      reordered_[index(results[i])] = Source{node.outputs.front(), places[i]};
+    }
+    is_written_before_[joint] = true;
+  }
+
+  // The result that a value is moved from, if nothing else reads either or what lies between them.
+  std::optional<ir::ValueId> moved_result(ir::ValueId value,
+                                          const std::vector<int>& num_reads) const {
+    while (num_reads[index(value)] == 1) {
+      const int producer = graph_.producer(value);
+      if (producer < 0) return std::nullopt;
+      const ir::Node& node = graph_.nodes()[static_cast<size_t>(producer)];
+      if (!is_view(node)) return value;
+      value = node.in(0);
+    }
+    return std::nullopt;
+  }
+
+  // Where a result lies in the value that a node joins, of which it is the piece `input`.
+  std::optional<StridedView> place_in(const ir::Node& joint, size_t input,
+                                      ir::ValueId result) const {
+    const Source stored = reordered_[index(result)].value_or(dense(result));
+    const Shape& piece = graph_.type(joint.in(input)).shape;
+    const Shape& made = graph_.type(stored.base).shape;
+    const Source& from = source(joint.in(input));
+    const bool is_whole = from.base == stored.base && from.view.offset == 0 &&
+                          from.view.strides == dense_view(piece).strides &&
+                          piece.num_elements() == made.num_elements();
+    if (!is_whole) return std::nullopt;
+    const KernelRow* row = find_row(joint.op->name);
+    const auto place = reshaped_view(piece, row->joins({joint, graph_}, input), made);
+    if (!place) return std::nullopt;
+    return relocated(graph_.type(result).shape, stored.view, made, *place);
+  }
+
   // True if the nodes move a value's elements in one way, and what they make is read as it is.
   // (Where memory is short a value is made twice.)
   bool move_alike(ir::ValueId value, const std::vector<size_t>& movers) const {
@@ -259,15 +354,18 @@ class ViewPass {
       views_of_node.inputs.resize(node.inputs.size());
       views_of_node.inputs[k] = source(node.in(k)).view;
     }
-    std::vector<ir::ValueId> stored(node.outputs.begin(), node.outputs.end());
+    std::vector<ir::ValueId> stored;
     std::vector<ir::ValueType> types;
-    for (size_t k = 0; k < stored.size(); ++k) {
-      if (const std::optional<Source>& source = reordered_[index(stored[k])]) {
-        views_of_node.outputs.resize(stored.size());
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      ir::ValueId value = node.outputs[k];
+      if (const std::optional<Source>& source = reordered_[index(value)]) {
+        views_of_node.outputs.resize(node.outputs.size());
         views_of_node.outputs[k] = source->view;
-        stored[k] = source->base;
+        value = source->base;
       }
-      types.push_back(graph_.type(stored[k]));
+      if (std::ranges::find(stored, value) != stored.end()) continue;  // joined with another one
+      stored.push_back(value);
+      types.push_back(graph_.type(value));
     }
     const std::vector<ir::ValueId> made = result_.graph.add_node(std::move(copy), types);
     for (size_t k = 0; k < made.size(); ++k) local_[index(stored[k])] = made[k];

@@ -1,5 +1,6 @@
 // Reading through views: a kernel that takes strided operands reads a permuted or cut value where
-// it came from, and what nobody reads any more is not made.
+// it came from, and what nobody reads any more is not made. What is put together from all results
+// of one node is made by it.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,8 @@
 
 namespace lucid::cpu {
 
-/// Where a node's old inputs and outputs lie in the new ones; empty for all dense ones.
+/// Where a node's old inputs and outputs lie in the new ones; empty for all dense ones. A node with
+/// several outputs and a single new one makes all of them in it.
 struct NodeViews {
   std::vector<std::optional<StridedView>> inputs;
   std::vector<std::optional<StridedView>> outputs;

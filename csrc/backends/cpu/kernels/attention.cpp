@@ -1,5 +1,6 @@
 // Kernels of attention and its gradient. Scores exist for one block of queries and keys at a time;
-// the forward runs in parallel over stretches of queries of all heads, the backward over heads.
+// the forward runs in parallel over stretches of queries of all heads, the backward over heads. The
+// heads of one projection lie side by side in its rows, so a thread takes neighbours.
 #include <algorithm>
 
 #include "backends/cpu/engine/slots.h"
@@ -165,11 +166,11 @@ class Attention final : public AttentionBase<T> {
   void run(const RunContext& context) const override {
     const double task_ns =
         Base::row_ns(1) * static_cast<double>(std::min(shape_.queries, kTaskQueries));
-    for_each_in_slots(Base::num_heads() * tasks_per_head_, num_slots_, task_ns,
-                      [&](int64_t slot, int64_t task) {
-                        run_task(context, task / tasks_per_head_, task % tasks_per_head_,
-                                 static_cast<T*>(context.scratch) + slot * slot_size_);
-                      });
+    for_each_run_in_slots(Base::num_heads() * tasks_per_head_, num_slots_, task_ns,
+                          [&](int64_t slot, int64_t task) {
+                            run_task(context, task / tasks_per_head_, task % tasks_per_head_,
+                                     static_cast<T*>(context.scratch) + slot * slot_size_);
+                          });
   }
 
  private:
@@ -207,7 +208,7 @@ class AttentionGrad final : public AttentionBase<T> {
 
   void run(const RunContext& context) const override {
     const double task_ns = Base::row_ns(3) * static_cast<double>(shape_.queries);
-    for_each_in_slots(Base::num_heads(), num_slots_, task_ns, [&](int64_t slot, int64_t head) {
+    for_each_run_in_slots(Base::num_heads(), num_slots_, task_ns, [&](int64_t slot, int64_t head) {
       Base::loops_.backward(shape_, Base::head(context, head), grads(context, head),
                             static_cast<T*>(context.scratch) + slot * backward_scratch(shape_));
     });

@@ -52,24 +52,28 @@ std::unique_ptr<Kernel> make_broadcast_to(const NodeView& view) {
   return make_strided(view, source);
 }
 
+StridedView place_in_concat(const NodeView& view, size_t input) {
+  const auto dim = static_cast<size_t>(view.node.integer("dim"));
+  StridedView result = dense_view(view.output(0).shape);
+  for (size_t i = 0; i < input; ++i) {
+    result.offset += view.input(i).shape.sizes()[dim] * result.strides[dim];
+  }
+  return result;
+}
+
 std::unique_ptr<Kernel> make_concat(const NodeView& view) {
   struct Part {
     StridedCopy copy;
     int64_t from_bytes;
     int64_t to_bytes;
   };
-  const ir::ValueType& out = view.output(0);
-  const auto dim = static_cast<size_t>(view.node.integer("dim"));
-  const int64_t element_bytes = size_bytes(out.dtype);
-  const AxisArray target = out.shape.strides();
+  const int64_t element_bytes = size_bytes(view.output(0).dtype);
   std::vector<Part> parts;
-  int64_t start = 0;
   for (size_t i = 0; i < view.num_inputs(); ++i) {
-    const Shape& shape = view.input(i).shape;
     const StridedView from = view.input_view(i);
-    parts.push_back({StridedCopy(shape, from.strides, target), from.offset * element_bytes,
-                     start * target[dim] * element_bytes});
-    start += shape.sizes()[dim];
+    const StridedView to = place_in_concat(view, i);
+    parts.push_back({StridedCopy(view.input(i).shape, from.strides, to.strides),
+                     from.offset * element_bytes, to.offset * element_bytes});
   }
   return kernel([parts, element_bytes](const RunContext& context) {
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -267,38 +271,8 @@ std::optional<StridedView> view_slice(const NodeView& view, const StridedView& i
 
 std::optional<StridedView> view_same(const NodeView&, const StridedView& input) { return input; }
 
-/// Axes of the output share out a run of input axes that stride as one, from the last one on.
 std::optional<StridedView> view_reshaped(const NodeView& view, const StridedView& input) {
-  const Shape& from = view.input(0).shape;
-  const Shape& to = view.output(0).shape;
-  StridedView result{input.offset, {}};
-  if (to.num_elements() == 0) return std::nullopt;
-  int from_axis = from.rank();
-  int64_t left = 1;    // elements of the run that no output axis has taken
-  int64_t stride = 0;  // of those
-  for (int axis = to.rank() - 1; axis >= 0; --axis) {
-    int64_t wanted = to[axis];
-    if (wanted == 1) continue;
-    while (left == 1) {
-      left = from[--from_axis];
-      stride = input.strides[static_cast<size_t>(from_axis)];
-    }
-    result.strides[static_cast<size_t>(axis)] = stride;
-    while (wanted > left) {
-      if (wanted % left != 0) return std::nullopt;
-      wanted /= left;
-      const int64_t outer = stride * left;
-      do {
-        left = from[--from_axis];
-      } while (left == 1);
-      stride = input.strides[static_cast<size_t>(from_axis)];
-      if (stride != outer) return std::nullopt;
-    }
-    if (left % wanted != 0) return std::nullopt;
-    left /= wanted;
-    stride *= wanted;
-  }
-  return result;
+  return reshaped_view(view.input(0).shape, input, view.output(0).shape);
 }
 
 bool reads_any(const NodeView&, size_t, const StridedView&) { return true; }
@@ -308,7 +282,7 @@ constexpr KernelRow kRows[] = {
     {"detach", make_copy, view_same},
     {"permute", make_permute, view_permuted},
     {"broadcast_to", make_broadcast_to, view_broadcast},
-    {"concat", make_concat, nullptr, reads_any},
+    {"concat", make_concat, nullptr, reads_any, nullptr, place_in_concat},
     {"pad", make_pad},
     {"slice", make_slice, view_slice},
     {"slice_update", make_slice_update},
