@@ -23,7 +23,7 @@ from lucid._C import Tensor
 from lucid.amp import autocast
 from lucid.autograd import set_grad_enabled
 from lucid.compile.dynamic import Sized, SizedEntry
-from lucid.compile.entries import Compiled, Entry
+from lucid.compile.entries import Compiled, Entry, Served
 from lucid.compile.function import CompiledFunction
 from lucid.compile.module import CompiledModule
 from lucid.compile.reach import KEPT_STEPS, Reach, plain_attributes
@@ -420,7 +420,8 @@ def _rebuild(
     for saved in body["signatures"]:
         entry = _load_entry(saved, model, roots, options.get("memory_limit"), body["kind"])
         calls._entries.insert(0, entry)
-        calls._history.append(f"loaded: {entry.traced.entry.num_nodes} operations")
+        line = f"loaded: {entry.traced.entry.num_nodes} operations"
+        calls._history.append(Served(line, entry.sizes))
     return result
 
 
