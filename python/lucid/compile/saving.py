@@ -280,6 +280,8 @@ def _tree_to_json(structure: Structure) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": kind}
     if kind == "namedtuple":
         result["class"] = _class_to_json(structure.value)
+    if kind == "packed":
+        result["sizes"] = list(structure.value)
     if kind == "static":
         type_, text, _ = structure.value
         result["value"] = [type_.__name__, text]
@@ -343,6 +345,8 @@ def _tree_from_json(data: dict[str, Any]) -> Structure:
         return Structure(kind, tuple(_literal(k) for k in data["keys"]), children)
     if kind == "tuple":
         return Structure(kind, tuple, children)
+    if kind == "packed":
+        return Structure(kind, tuple(data["sizes"]), children)
     if kind == "namedtuple":
         module, name, fields = data["class"]
         found = _find_class(data["class"])
