@@ -18,7 +18,7 @@ from lucid.autograd import no_grad
 from lucid.compile.freeze import freeze, is_container, restorer
 from lucid.compile.reach import STRUCTURE, Place, Reach, plain_attributes
 from lucid.compile.signature import Signature
-from lucid.compile.tree import Structure, unflatten
+from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
 from lucid.nn.modules.module import Module
 
@@ -188,6 +188,11 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
 
 def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
     reach = Reach(*subject.roots)
+    if reach.iterators:
+        raise _C.TraceError(
+            f"{subject.what}: the step reads from an iterator, {reach.iterators[0].name}, which a "
+            "compiled run would not advance; pass what it gives as an argument"
+        )
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
@@ -197,7 +202,13 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     try:
         with _observing(called, made):
             arguments = _stand_ins(recorder, subject, structures, leaves)
-            results, output = subject.record(recorder, arguments)
+            given = _tensors_of(arguments, structures)
+            results, output = subject.record(recorder, list(arguments))
+        if _tensors_of(arguments, structures) != given:
+            raise _C.TraceError(
+                f"{subject.what}: the step changed a list or dict that is an argument, which a "
+                "compiled run would not repeat; return what it computes instead"
+            )
         before.write_buffers()
         if subject.is_differentiable:
             with _observing(called, made):
@@ -238,6 +249,16 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     kept = trace.copy()
     entry = subject.compile(trace, leaves, found)
     return Traced(entry, signature, num_targets, output, kept, leaves)
+
+
+def _tensors_of(arguments: list[Any], structures: list[Structure]) -> list[int] | None:
+    """Identities of the tensors in arguments; None if those have other structures by now."""
+    tensors: list[Tensor] = []
+    try:
+        found = [flatten(argument, "argument", tensors) for argument in arguments]
+    except _C.Error:
+        return None
+    return list(map(id, tensors)) if found == structures else None
 
 
 def _differentiate(recorder: _C.Recorder, results: list[Tensor], subject: Subject) -> None:
