@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import array
 import itertools
+import queue
+import random
+from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable
 from typing import Any
 
 import lucid
 import lucid.nn as nn
+import numpy as np
 import pytest
 from lucid import Tensor
 
@@ -193,3 +198,104 @@ def test_attributes_that_special_methods_read_are_watched(
         assert compiled(lucid.ones(())).item() == function(lucid.ones(())).item()
         setattr(TABLE, name, value)
     assert compiled(lucid.ones(())).item() == function(lucid.ones(())).item()
+
+
+def nested(value: Any) -> Any:
+    return {"a": [{"b": [value]}]}
+
+
+def change_nested(held: Any) -> None:
+    held["a"][0]["b"][0] = 5.0
+
+
+def put(key: Any) -> Callable[[Any], None]:
+    def change(held: Any) -> None:
+        held[key] = 5
+
+    return change
+
+
+Change = Callable[[Any], Any]
+HELD: list[tuple[str, Callable[[], Any], Change, Change]] = [
+    ("nested containers", lambda: nested(2.0), lambda h: h["a"][0]["b"][0], change_nested),
+    ("NumPy array", lambda: np.array([2.0, 3.0]), lambda h: float(h[0]), put(0)),
+    ("bytearray", lambda: bytearray([2, 3]), lambda h: h[0], put(0)),
+    ("array", lambda: array.array("d", [2.0]), lambda h: h[0], put(0)),
+    ("UserDict", lambda: UserDict(a=2.0), lambda h: h["a"], put("a")),
+    ("UserList", lambda: UserList([2.0]), lambda h: h[0], put(0)),
+    ("ChainMap", lambda: ChainMap({"a": 2.0}), lambda h: h["a"], put("a")),
+    ("array in a dict", lambda: {"w": np.ones(2)}, lambda h: h["w"][1], lambda h: put(1)(h["w"])),
+]
+
+
+class Holds(nn.Module):
+    """Scales by what it reads of something that it holds."""
+
+    def __init__(self, held: Any, read: Change) -> None:
+        super().__init__()
+        self.held = held
+        self.read = read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.read(self.held)
+
+
+@pytest.mark.parametrize(("name", "make", "read", "change"), HELD, ids=[row[0] for row in HELD])
+def test_changes_inside_are_seen(
+    name: str, make: Callable[[], Any], read: Change, change: Change
+) -> None:
+    held, module = make(), Holds(make(), read)
+    closure = lucid.compile(lambda x: x * read(held), fallback="error")
+    attribute = lucid.compile(module, fallback="error")
+    for expected in (read(held), 5):
+        assert closure(lucid.ones(())).item() == attribute(lucid.ones(())).item() == expected
+        change(held)
+        change(module.held)
+    assert closure.cache_info()["misses"] == attribute.cache_info()["misses"] == 2
+
+
+def filled() -> queue.Queue[float]:
+    made: queue.Queue[float] = queue.Queue()
+    for number in (1.0, 2.0, 3.0):
+        made.put(number)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: random.Random(3), lambda held: held.random()),
+        (lambda: np.random.default_rng(3), lambda held: held.random()),
+        (lambda: np.random.RandomState(3), lambda held: held.rand()),
+        (filled, lambda held: held.get()),
+    ],
+)
+def test_what_moves_on_is_asked_at_each_call(make: Callable[[], Any], draw: Change) -> None:
+    held, other, module = make(), make(), Holds(make(), draw)
+    expected = [lucid.tensor(float(draw(other))).item() for _ in range(3)]
+    for function in (lambda x: x * draw(held), module):
+        compiled = lucid.compile(function, fallback="silent")
+        assert [compiled(lucid.ones(())).item() for _ in range(3)] == expected
+        assert compiled.eager_only
+
+
+def test_a_generator_that_moves_outside_is_no_matter() -> None:
+    held = random.Random(3)
+    compiled = lucid.compile(lambda x: x * (2 if held else 1), fallback="error")
+    for _ in range(3):
+        assert compiled(lucid.ones(())).item() == 2.0
+        held.random()
+    assert compiled.cache_info() == {"entries": 1, "hits": 2, "misses": 1, "max_entries": 64}
+
+
+def test_a_refused_trace_leaves_arrays_as_they_were() -> None:
+    counts = np.zeros(2)
+
+    def counting(x: Tensor) -> Tensor:
+        counts[0] += 1
+        return x * 2
+
+    compiled = lucid.compile(counting, fallback="silent")
+    for expected in (1, 2, 3):
+        compiled(lucid.ones(()))
+        assert counts.tolist() == [expected, 0]

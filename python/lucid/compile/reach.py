@@ -15,7 +15,8 @@ from typing import Any
 
 from lucid._C import Tensor
 from lucid.autograd import Function
-from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
+from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, can_change, freeze
+from lucid.compile.movers import is_mover
 from lucid.nn.modules.module import Module
 
 __all__ = [
@@ -212,7 +213,7 @@ class Reach:
     attributes that plain functions read: nothing counts their changes, so they are compared at
     each call. ``tensors``: by cell, the places that lead to a tensor. ``names``: what attributes
     the functions found read, of whatever object. ``iterators``: places of iterators that they may
-    advance.
+    advance. ``movers``: places of random generators and queues.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -220,6 +221,7 @@ class Reach:
         self.places: list[Place] = []
         self.tensors: dict[int, list[Place]] = {}
         self.iterators: list[Place] = []
+        self.movers: list[Place] = []
         self._seen: dict[int, Any] = {}
         self.names: set[str] = set()
         self._names_asked: set[str] = set()
@@ -327,6 +329,8 @@ class Reach:
             return
         if _is_iterator(value):
             self.iterators.append(place)
+        if is_mover(value):
+            self.movers.append(place)
         self._walk(value, depth)
 
     def _watch(self, place: Place, value: Any) -> None:
@@ -418,7 +422,7 @@ class Watched:
         value = self.place.get()
         self._value = value
         self._contents = None
-        if is_container(value) or isinstance(value, tuple):
+        if can_change(value) or isinstance(value, tuple):
             self._contents = freeze(value, tensors_by_identity=True)
 
     def identity(self) -> Any:

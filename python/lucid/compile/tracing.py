@@ -15,7 +15,8 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor
 from lucid.autograd import no_grad
-from lucid.compile.freeze import freeze, is_container, restorer
+from lucid.compile.freeze import can_change, freeze, restorer
+from lucid.compile.movers import Mover
 from lucid.compile.reach import STRUCTURE, Place, Reach, plain_attributes
 from lucid.compile.signature import Signature
 from lucid.compile.tree import Structure, flatten, unflatten
@@ -106,7 +107,8 @@ class _OutsideState:
         self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
         containers = [v for _, attributes in self._attributes for v in attributes.values()]
         containers += [value for _, value, _ in self._places]
-        self._restore_containers = restorer([v for v in containers if is_container(v)])
+        self._restore_containers = restorer([v for v in containers if can_change(v)])
+        self._movers = [Mover(place.name, place.get()) for place in reach.movers]
         self._random = random.getstate()
         self._numpy = numpy.random.get_state(legacy=False)
 
@@ -140,6 +142,9 @@ class _OutsideState:
         for place, _, before in self._places:
             if freeze(place.get(), True) != before:
                 return f"variable {place.name}"
+        for mover in self._movers:
+            if mover.has_moved():
+                return f"variable {mover.name}"
         if random.getstate() != self._random:
             return "Python's random generator"
         state = numpy.random.get_state(legacy=False)
@@ -163,6 +168,8 @@ class _OutsideState:
         for place, value, _ in self._places:
             if place.get() is not value:
                 place.put(value)
+        for mover in self._movers:
+            mover.put_back()
         random.setstate(self._random)
         numpy.random.set_state(self._numpy)
 
