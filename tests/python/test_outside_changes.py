@@ -6,6 +6,8 @@ import array
 import itertools
 import queue
 import random
+import sys
+import types
 from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable
 from typing import Any
@@ -299,3 +301,30 @@ def test_a_refused_trace_leaves_arrays_as_they_were() -> None:
     for expected in (1, 2, 3):
         compiled(lucid.ones(()))
         assert counts.tolist() == [expected, 0]
+
+
+def imports_a_module(x: Tensor) -> Tensor:
+    import settings_of_a_test  # type: ignore[import-not-found]
+
+    result: Tensor = x * settings_of_a_test.scale
+    return result
+
+
+def imports_from_a_module(x: Tensor) -> Tensor:
+    from settings_of_a_test import gain
+
+    return x * gain()
+
+
+@pytest.mark.parametrize("function", [imports_a_module, imports_from_a_module])
+def test_modules_imported_inside_are_watched(
+    function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = types.ModuleType("settings_of_a_test")
+    exec("scale = 2.0\ndef gain():\n    return scale", settings.__dict__)
+    monkeypatch.setitem(sys.modules, "settings_of_a_test", settings)
+    compiled = lucid.compile(function, fallback="error")
+    for expected in (2.0, 2.0, 5.0):
+        settings.__dict__["scale"] = expected
+        assert compiled(lucid.ones(())).item() == expected
+    assert compiled.cache_info()["misses"] == 2

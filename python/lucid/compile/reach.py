@@ -115,6 +115,19 @@ def _attributes_read(code: types.CodeType) -> Iterator[str]:
             yield from _attributes_read(constant)
 
 
+def _modules_imported(function: types.FunctionType) -> Iterator[types.ModuleType]:
+    """The modules that a function imports by itself, as far as they are there."""
+    package = function.__globals__.get("__package__") or ""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "IMPORT_NAME":
+                for name in (instruction.argval, f"{package}.{instruction.argval}"):
+                    if name in sys.modules:
+                        yield sys.modules[name]
+
+
 def _attributes_loaded(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
@@ -403,6 +416,8 @@ class Reach:
                 self._watch(place, place.get())
             elif not hasattr(builtins, name):
                 self.places.append(Place(function.__globals__, name, "item", name))
+        for module in _modules_imported(function):
+            self._walk(module, MAX_DEPTH)
         for key in ("__defaults__", "__kwdefaults__"):
             value = getattr(function, key)
             if value is not None:
