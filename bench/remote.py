@@ -46,17 +46,24 @@ CONTESTANTS = (
 )
 
 
-def _environment(contestant: Contestant, threads: int, caches: Path) -> dict[str, str]:
+def _environment(
+    contestant: Contestant, threads: int, caches: Path, search: Path | str | None
+) -> dict[str, str]:
     """What a worker's process sees; `caches` is where it may keep what it compiled."""
     environment = dict(os.environ, BENCH_THREADS=str(threads), PYTHONUNBUFFERED="1")
     if contestant.peer is not None:
         environment.pop("PYTHONPATH", None)
+    if search is not None:
+        environment["PYTHONPATH"] = str(search)
     environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(caches))
     return environment
 
 
 class Remote:
-    """A running worker; `ask` sends a request and waits for its answer."""
+    """A running worker; `ask` sends a request and waits for its answer.
+
+    `search` is its PYTHONPATH where that is not the one of this process.
+    """
 
     def __init__(
         self,
@@ -66,6 +73,7 @@ class Remote:
         mode: str,
         threads: int,
         caches: Path,
+        search: Path | str | None = None,
     ) -> None:
         self.name = contestant.name
         self._errors = tempfile.TemporaryFile("w+")
@@ -74,7 +82,7 @@ class Remote:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(contestant, threads, caches),
+            env=_environment(contestant, threads, caches, search),
             cwd=_HERE,
             start_new_session=True,  # so that what it starts ends with it
         )

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,12 @@ def table(measured: list[Measured]) -> str:
     return markdown([_HEADINGS, *(_row(one, base_of(measured, one)) for one in measured)])
 
 
+def differ(losses: Collection[float]) -> bool:
+    """True if losses of the same step are not finite, or further apart than rounding explains."""
+    low, high = min(losses), max(losses)
+    return not all(map(math.isfinite, losses)) or high - low > _LOSS_TOLERANCE * abs(low)
+
+
 def compare_losses(measured: list[Measured]) -> tuple[str, bool]:
     """One line a workload and mode on the first losses; False if any differ by too much."""
     losses: dict[tuple[str, str], dict[str, float]] = {}
@@ -123,8 +130,7 @@ def compare_losses(measured: list[Measured]) -> tuple[str, bool]:
     for (workload, mode), by_name in losses.items():
         low, high = min(by_name.values()), max(by_name.values())
         difference = (high - low) / abs(low)
-        finite = all(math.isfinite(loss) for loss in by_name.values())
-        same = finite and difference <= _LOSS_TOLERANCE
+        same = not differ(by_name.values())
         agree = agree and same
         verdict = "agree" if same else f"DIFFER: {by_name}"
         lines.append(

@@ -121,8 +121,8 @@ def test_what_is_refused_at_the_end_lists_everything() -> None:
 
 
 def test_a_tensor_without_a_path() -> None:
-    hidden = [[[[[floats(3)]]]]]
-    report = diagnose(lambda x: x.exp() + hidden[0][0][0][0][0], floats(3))
+    hidden = [[[[[[[[floats(3)]]]]]]]]
+    report = diagnose(lambda x: x.exp() + hidden[0][0][0][0][0][0][0][0], floats(3))
     assert [row.op for row in report.ops] == ["exp", "add"]
     assert (report.compiled, report.complete) == (False, True)
     assert report.reason is not None

@@ -99,6 +99,23 @@ def test_a_new_size_traces_and_dispatches_nothing(monkeypatch: pytest.MonkeyPatc
     assert compiled.memory()["inputs"] == 89 * 12 + 36
 
 
+def test_explain_names_the_sizes() -> None:
+    compiled = lucid.compile(lambda x: (x @ WEIGHT).relu(), dynamic=True, fallback="error")
+    for size in (5, 1, 40, 5, 3):
+        compiled(floats(1, size, 3))
+    first, alone = compiled.explain().splitlines()
+    assert first.startswith("signature 1: (float32[5, 3]), compiled")
+    assert first.endswith("; for any size of the first axis, so far 3, 5, 40")
+    assert "(float32[1, 3])" in alone and "so far" not in alone
+    for size in range(2, 90):  # more than are kept
+        compiled(floats(1, size, 3))
+    assert (
+        compiled.explain()
+        .splitlines()[0]
+        .endswith("so far 2, 3, 4, 5, 6, 7, 8, 9 and 80 more up to 89")
+    )
+
+
 def test_several_arguments() -> None:
     def sums(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return x.sum(0), y.sum(0)

@@ -138,6 +138,7 @@ class Selective(Function):
         order = x.argsort(dim=1)
         count = (x * 2).detach()
         ctx.mark_non_differentiable(count)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(order, y)
         ctx.factor = factor
         return x * factor, order, count
@@ -169,6 +170,56 @@ def test_results_and_arguments_without_a_gradient(needs_y: bool) -> None:
     assert found[0] == found[1]
     assert found[1][2] == [True, False, False]
     assert (found[1][1][1] is not None) == needs_y
+
+
+class Parts(Function):
+    """The sine of one half, the other times three; where the largest is, and their product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        ctx.save_for_backward(x)
+        product = (x[:, :2] * x[:, 2:]).double()
+        ctx.mark_non_differentiable(product)
+        return x[:, :2].sin(), x[:, 2:] * 3, x.argmax(dim=1), product
+
+    @staticmethod
+    def backward(ctx: Any, left: Tensor, right: Tensor, place: Tensor, product: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        rows = x.shape[0]
+        for gradient in (left, right):
+            assert (gradient.dtype, gradient.shape) == (lucid.float32, (rows, 2))
+        assert (place.dtype, place.shape) == (lucid.int64, (rows,))
+        assert (product.dtype, product.shape) == (lucid.float64, (rows, 2))
+        return lucid.cat([left * x[:, :2].cos(), right * 3 + place[:, None] + product.float()], 1)
+
+
+def parts(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    left, right, _, product = Parts.apply(x)
+    return left * y[:, :2], right, product
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_absent_gradients_are_zeros_of_the_type_of_the_result(dynamic: bool) -> None:
+    compiled = lucid.compile(parts, dynamic=dynamic, fallback="error")
+    for rows in (3, 5):
+        for mask in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 0.0]):
+            expected = outcome(parts, inputs(rows), mask)
+            assert outcome(compiled, inputs(rows), mask) == expected
+    x, y = inputs()
+    parts(x, y)[1].sum().backward()
+    assert x.grad is not None and y.grad is None
+    assert x.grad.tolist() == [[0.0, 0.0, 3.0, 3.0]] * 3
+
+
+def test_second_derivatives_with_absent_gradients() -> None:
+    x, _ = inputs()
+    left = Parts.apply(x)[0]
+    (slope,) = grad(left.sum(), x, create_graph=True)
+    assert slope is not None
+    (curve,) = grad(slope.sum(), x)
+    assert curve is not None
+    expected = lucid.cat([-x[:, :2].sin(), lucid.zeros(3, 2)], dim=1)
+    assert lucid.allclose(curve, expected, atol=1e-6)
 
 
 class Once(Function):

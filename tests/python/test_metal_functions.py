@@ -199,3 +199,13 @@ def test_gradients_are_clipped() -> None:
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     total = sum(float((p.grad**2).sum().item()) for p in model.parameters())
     assert total == pytest.approx(0.01, rel=1e-4)
+
+
+def test_type_as_moves_to_where_the_dtype_exists() -> None:
+    x = lucid.tensor([1.5, -2.0], device="metal")
+    like = lucid.zeros(1, dtype=lucid.float64)
+    found = x.type_as(like)
+    assert (found.dtype, found.device, found.tolist()) == (lucid.float64, like.device, [1.5, -2.0])
+    back = lucid.tensor([1.5, -2.0], dtype=lucid.float64).type_as(x)
+    assert (back.dtype, back.device, back.tolist()) == (x.dtype, x.device, [1.5, -2.0])
+    assert x.type_as(lucid.zeros(3, device="metal")) is x

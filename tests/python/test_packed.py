@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
+import copy
+import pickle
+from pathlib import Path
 from typing import Any
 
 import lucid
 import numpy as np
 import pytest
 from lucid import Tensor, nn
-from lucid.compile import FallbackWarning
+from lucid.compile import load_compiled, make_step, save_compiled
 from lucid.nn.utils import rnn
 from zoo import floats
 
@@ -103,18 +105,92 @@ def test_what_is_in_the_padding_does_not_matter(kind: str) -> None:
     assert found[0] == found[1]
 
 
-def test_inside_a_compiled_function_it_falls_back() -> None:
+def packed_of(lengths: list[int]) -> rnn.PackedSequence:
+    given = [floats(i, length, 5) for i, length in enumerate(lengths)]
+    return rnn.pack_sequence(given, enforce_sorted=False)
+
+
+class Reads(nn.Module):
+    """The mean last state of packed sequences."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.body = getattr(nn, kind)(5, 4, 2, bidirectional=True)
+
+    def forward(self, packed: rnn.PackedSequence) -> Tensor:
+        output, state = self.body(packed)
+        state = state[0] if isinstance(state, tuple) else state
+        return state.mean() + output.data.square().mean()
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_a_step_takes_packed_sequences(kind: str) -> None:
+    lucid.manual_seed(4)
+    model = Reads(kind)
+    step = make_step(model, lambda y: y, fallback="error")
+    for lengths in ([4, 2, 6], [6, 4, 2], [4, 2, 6], [3, 3], [4, 2, 6]):
+        found = []
+        for run in (model, step):
+            packed = packed_of(lengths)
+            packed.data.requires_grad_()
+            model.zero_grad()
+            loss = run(packed)
+            loss.backward()
+            assert packed.data.grad is not None
+            found.append([bits(t) for t in (loss, packed.data.grad)])
+            found[-1] += [bits(p.grad) for p in model.parameters()]
+        assert found[0] == found[1]
+    assert step.cache_info()["misses"] == 2  # [4, 2, 6] and [6, 4, 2] have the same batch sizes
+    assert "because of another structure of x" in step.explain()
+
+
+def test_a_saved_step_takes_packed_sequences(tmp_path: Path) -> None:
+    model = Reads("GRU")
+    step = make_step(model, lambda y: y, fallback="error")
+    step(packed_of([4, 2, 6]))
+    save_compiled(step, tmp_path / "step.lucid")
+    loaded = load_compiled(tmp_path / "step.lucid", copy.deepcopy(model))
+    assert bits(loaded(packed_of([6, 2, 4]))) == bits(model(packed_of([6, 2, 4])))
+    assert loaded.cache_info()["hits"] == 1
+
+
+def test_packed_sequences_there_and_back_in_a_compiled_function() -> None:
+    layer = nn.GRU(5, 4)
+    compiled = lucid.compile(lambda packed: layer(packed)[0], fallback="error")
+    packed = packed_of([4, 2, 6])
+    for _ in range(2):
+        found, expected = compiled(packed), layer(packed)[0]
+        assert isinstance(found, rnn.PackedSequence)
+        assert found.batch_sizes.tolist() == expected.batch_sizes.tolist()
+        for mine, other in zip(found, expected, strict=True):
+            assert bits(mine) == bits(other)
+        padded, lengths = rnn.pad_packed_sequence(found)
+        assert lengths.tolist() == [4, 2, 6] and tuple(padded.shape) == (6, 3, 4)
+
+
+def test_packed_inside_of_a_compiled_function() -> None:
     layer = nn.GRU(5, 4)
 
-    def last(padded: Tensor) -> Tensor:
-        packed = rnn.pack_padded_sequence(padded, LENGTHS, enforce_sorted=False)
-        return layer(packed)[1]
+    def last(padded: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+        packed = rnn.pack_padded_sequence(padded, lengths, enforce_sorted=False)
+        output, state = layer(packed)
+        return rnn.pad_packed_sequence(output)[0], state
 
     padded = rnn.pad_sequence(sequences())
-    compiled = lucid.compile(last)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        assert bits(compiled(padded)) == bits(last(padded))
+    compiled = lucid.compile(last, fallback="error")
+    for lengths in (LENGTHS, LENGTHS[::-1], LENGTHS):
+        for mine, other in zip(compiled(padded, lengths), last(padded, lengths), strict=True):
+            assert bits(mine) == bits(other)
+    assert compiled.cache_info()["misses"] == 2
+
+
+def test_copies_keep_the_batch_sizes() -> None:
+    packed = packed_of([4, 2, 6])
+    for copied in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), packed.double()):
+        assert isinstance(copied, rnn.PackedSequence)
+        assert copied.sizes() == packed.batch_sizes.tolist() == [3, 3, 2, 2, 1, 1]
+    other = packed._replace(batch_sizes=lucid.tensor([6, 6, 6]))
+    assert other.sizes() == [6, 6, 6]
 
 
 def test_projection() -> None:

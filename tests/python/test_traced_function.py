@@ -61,6 +61,7 @@ class Two(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Any:
         ctx.save_for_backward(x, y)
+        ctx.set_materialize_grads(False)
         signs = (x > 0).long()
         ctx.mark_non_differentiable(signs)
         return x * y, x + y, signs

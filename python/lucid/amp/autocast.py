@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from lucid import _C
+from lucid.autograd.modes import run_inside
 
 __all__ = [
     "autocast",
@@ -131,12 +131,7 @@ class autocast:
             _C.set_autocast_mode(device, enabled, low)
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
+        return run_inside(lambda: self, function)
 
 
 def is_autocast_enabled(device_type: str | _C.device | None = None) -> bool:

@@ -14,6 +14,7 @@ from lucid.autograd.modes import no_grad, set_grad_enabled
 __all__ = ["Function", "FunctionContext", "once_differentiable"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_Type = tuple[Any, _C.dtype, _C.device]  # shape, dtype and device
 
 
 class FunctionContext:
@@ -24,6 +25,8 @@ class FunctionContext:
         self._saved: tuple[Tensor | None, ...] = ()
         self._not_differentiable: tuple[Tensor, ...] = ()
         self._own_results: tuple[int | None, ...] = ()
+        self._materializes = True
+        self._types: tuple[_Type, ...] = ()  # of the results, for zeros in place of gradients
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors until the backward has run."""
@@ -39,15 +42,26 @@ class FunctionContext:
         self._not_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Only ``False``, the behaviour here, is taken: an absent gradient is None."""
-        if value:
-            raise _C.UnsupportedError("set_materialize_grads: absent gradients stay None")
+        """Whether ``backward`` gets zeros for a result without a gradient (the default), or None.
+
+        A rule that skips what is None saves that work.
+        """
+        self._materializes = bool(value)
 
     def _note_results(self, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Note which saved tensors are differentiable results: their history is the function."""
         others = {id(t) for t in (*args, *self._not_differentiable)}
         places = {id(r): i for i, r in enumerate(results) if id(r) not in others}
         self._own_results = tuple(places.get(id(t)) for t in self._saved)
+
+    def _materialized(self, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        """The gradients of the results, with zeros for absent ones if the rule takes them."""
+        if not self._materializes:
+            return grads
+        return tuple(
+            _zeros(*kind) if grad is None else grad
+            for grad, kind in zip(grads, self._types, strict=True)
+        )
 
     def _tie_saved(self, tie_result: Callable[[int, Tensor], Tensor]) -> None:
         """Give the saved results their history, for a backward that is differentiated itself."""
@@ -63,8 +77,9 @@ class FunctionContext:
 class Function:
     """An operation with its own gradient: subclass it with static ``forward`` and ``backward``.
 
-    ``forward(ctx, *args)`` runs without recording; ``backward(ctx, *grads)`` returns a gradient,
-    or None, for each argument of ``forward``. Call it as ``MyFunction.apply(*args)``.
+    ``forward(ctx, *args)`` runs without recording; ``backward(ctx, *grads)`` gets a gradient for
+    each result, zeros where there is none (see ``ctx.set_materialize_grads``), and returns one, or
+    None, for each argument of ``forward``. Call it as ``MyFunction.apply(*args)``.
     A compiled step traces through both. There they see shapes only, so one that asks for values,
     as NumPy code does, is refused with TraceError: make it a ``lucid.compile.custom_op``.
     """
@@ -104,12 +119,13 @@ class Function:
                     set_grad_enabled(create_graph),
                     _pointing_to_custom_op(f"{cls.__name__}.backward"),
                 ):
-                    found = cls.backward(context, *grads)
+                    found = cls.backward(context, *context._materialized(grads))
             finally:
                 context._saved = saved
             return found if isinstance(found, tuple) else (found,)
 
         tied = _C._tie_function(cls.__name__, args, outputs, run)
+        context._types = tuple((o.shape, o.dtype, o.device) for o in outputs)
         marked = [any(o is m for m in context._not_differentiable) for o in outputs]
         tied = tuple(
             o.detach() if skip else t for o, t, skip in zip(outputs, tied, marked, strict=True)
@@ -138,6 +154,12 @@ def once_differentiable(backward: F) -> F:
         return results if isinstance(found, tuple) else results[0]
 
     return wrapped  # type: ignore[return-value]
+
+
+def _zeros(shape: Any, dtype: _C.dtype, device: _C.device) -> Tensor:
+    from lucid import functions as fn
+
+    return fn.zeros(shape, dtype=dtype, device=device)
 
 
 def _refuse_twice(*args: Any) -> tuple[Any, ...]:

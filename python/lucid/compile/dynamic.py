@@ -151,6 +151,7 @@ class SizedEntry(Entry):
         self._leaves = [describe_tensor(leaf) for leaf in leaves]
         self._places = [i for i, yes in enumerate(sized.family.sized_arguments) if yes]
         self._entries: OrderedDict[int, _C.StepEntry] = OrderedDict({size: traced.entry})
+        self.sizes = {size}
         self._lock = threading.Lock()
 
     def save_sizes(self) -> dict[str, Any]:
@@ -161,11 +162,6 @@ class SizedEntry(Entry):
             "places": family.save(),
             "arguments": family.sized_arguments,
         }
-
-    @property
-    def num_sizes(self) -> int:
-        """How many sizes have been planned."""
-        return len(self._entries)
 
     def _entry(self, leaves: tuple[Any, ...]) -> _C.StepEntry:
         known = self.traced.entry
@@ -211,6 +207,7 @@ class SizedEntry(Entry):
         if not entry.rebind(found):  # the trace captured the tensors of its own time
             return None
         self._entries[size] = entry
+        self.sizes.add(size)
         if len(self._entries) > _MAX_SIZES:
             self._entries.popitem(last=False)
         return entry

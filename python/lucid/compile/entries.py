@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import warnings
@@ -15,12 +16,14 @@ from lucid.compile.signature import describe_tensor
 from lucid.compile.tracing import Subject, Traced, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
 
-__all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "checked_fallback"]
+__all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "Served"]
+__all__ += ["checked_fallback"]
 
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
 _MAX_LINES = 1000
+_MAX_SIZES_SHOWN = 8
 _LOOKS = 1000
 
 #: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
@@ -56,6 +59,8 @@ class Entry:
         self.is_flat = all(s.kind == "leaf" for s in structures)
         self.traced = traced
         self.fields = fields_of(names, structures, leaves)
+        #: Where one signature serves many sizes of the first axis: those met so far.
+        self.sizes: set[int] = set()
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
         """The results in their structure; ``MISS`` for another signature."""
@@ -107,6 +112,23 @@ class Entry:
             return self.traced.signature.tensor_difference(captures)
         self.traced.signature.refresh()
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A line on a signature, with the sizes of the first axis that it was planned for by now."""
+
+    line: str
+    sizes: set[int]  # shared with the entry; empty where its shapes are its own
+
+    def __str__(self) -> str:
+        if not self.sizes:
+            return self.line
+        first = sorted(self.sizes)[:_MAX_SIZES_SHOWN]
+        listed = ", ".join(map(str, first))
+        more = len(self.sizes) - len(first)
+        rest = f" and {more} more up to {max(self.sizes)}" if more else ""
+        return f"{self.line}; for any size of the first axis, so far {listed}{rest}"
 
 
 class _Refusal:
@@ -169,7 +191,7 @@ class Compiled(Rooted):
         self._fallback = fallback
         self._entries: list[Entry] = []
         self._refusals: list[_Refusal] = []
-        self._history: deque[str] = deque(maxlen=_MAX_LINES)
+        self._history: deque[str | Served] = deque(maxlen=_MAX_LINES)
         self._lock = threading.RLock()
         self._hits = 0
         self._misses = 0
@@ -304,11 +326,12 @@ class Compiled(Rooted):
         """Keep an entry whose first run has succeeded."""
         self._misses += 1
         because = f", because of another {differences[0]}" if differences else ""
-        self._history.append(
+        line = (
             f"signature {self._misses}: {_describe(leaves)}, compiled "
             f"{entry.traced.entry.num_nodes} operations{because}"
             f"{self._details(entry)}"
         )
+        self._history.append(Served(line, entry.sizes))
         self._to_front(entry)
         if self._misses == _MANY_SIGNATURES:
             warnings.warn(
@@ -382,7 +405,7 @@ class Compiled(Rooted):
         """One line a signature: what was compiled and why, or why it runs eagerly. Oldest first."""
         if not self._history:
             return "nothing has been compiled yet: call it once"
-        return "\n".join(self._history)
+        return "\n".join(map(str, self._history))
 
     def timing(self) -> dict[str, float]:
         """Seconds of compiling and of runs of the current signature, and its number of runs."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import copy
 import dataclasses
 import struct
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,17 +15,25 @@ import numpy
 
 from lucid._C import Tensor
 
-__all__ = ["MAX_DEPTH", "MAX_ITEMS", "freeze", "is_container", "restorer"]
+__all__ = ["MAX_DEPTH", "MAX_ITEMS", "can_change", "freeze", "restorer"]
 
-MAX_DEPTH = 3
+MAX_DEPTH = 6
 # Longer containers are told apart by identity only: comparing them at each call would be slow.
 MAX_ITEMS = 1000
 
 _IMMUTABLE = (bool, int, str, bytes, type(None))
+# Numbers side by side.
+_ARRAYS = (numpy.ndarray, bytearray, array.array)
+# Classes of the standard library around a container, and the attribute that it is.
+_AROUND = {UserDict: "data", UserList: "data", ChainMap: "maps"}
 
 
-def is_container(value: Any) -> bool:
+def can_change(value: Any) -> bool:
     """True for values that can change without being replaced, and that are looked into."""
+    return _is_container(value) or isinstance(value, (*_ARRAYS, *_AROUND, types.MappingProxyType))
+
+
+def _is_container(value: Any) -> bool:
     is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return is_record or isinstance(value, (list, dict, set, deque))
 
@@ -45,9 +55,9 @@ class _Same:
 def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH) -> Any:
     """A copy that compares equal as long as ``value`` means the same to a trace.
 
-    Numbers and strings by type and bits, tuples, lists, dicts and dataclasses by content down to
-    ``depth``, everything else by identity. Tensors are fetched anew at each run, so any tensor
-    equals any other unless ``tensors_by_identity``.
+    Numbers and strings by type and bits, tuples, lists, dicts, dataclasses and arrays of numbers by
+    content down to ``depth``, everything else by identity. Tensors are fetched anew at each run,
+    so any tensor equals any other unless ``tensors_by_identity``.
     """
     if isinstance(value, _IMMUTABLE):
         return (type(value), value)
@@ -59,8 +69,15 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
         return (types.MethodType, _Same(value.__func__), _Same(value.__self__))
     if isinstance(value, numpy.generic):
         return (type(value), value.tobytes())
+    if isinstance(value, _ARRAYS):
+        return _frozen_array(value)
     if depth == 0:
         return _Same(value)
+    for kind, name in _AROUND.items():
+        if isinstance(value, kind):
+            return (type(value), freeze(getattr(value, name), tensors_by_identity, depth))
+    if isinstance(value, types.MappingProxyType):
+        value = dict(value)
     if isinstance(value, (tuple, list, dict, set, deque)) and len(value) > MAX_ITEMS:
         return _Same(value)
     if isinstance(value, set):
@@ -78,16 +95,28 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
     return _Same(value)
 
 
+def _frozen_array(value: Any) -> Any:
+    """An array of numbers by content; one that is long, or holds objects, by identity."""
+    if isinstance(value, numpy.ndarray):
+        if value.size > MAX_ITEMS or value.dtype.hasobject:
+            return _Same(value)
+        return (type(value), value.dtype.str, value.shape, value.tobytes())
+    return _Same(value) if len(value) > MAX_ITEMS else (type(value), bytes(value))
+
+
 def restorer(values: list[Any]) -> Callable[[], None]:
     """A function that puts the contents of containers back as they are now, to ``MAX_DEPTH``."""
-    copies: dict[int, tuple[Any, list[Any]]] = {}
+    copies: dict[int, tuple[Any, Any]] = {}
     for value in values:
         _copy_into(copies, value, MAX_DEPTH)
 
     def restore() -> None:
-        for container, items in copies.values():
-            if list(map(id, _items_of(container))) != list(map(id, items)):
-                _put_back(container, items)
+        for value, before in copies.values():
+            if isinstance(value, _ARRAYS):
+                if _frozen_array(value) != _frozen_array(before):
+                    value[:] = before
+            elif list(map(id, _items_of(value))) != list(map(id, before)):
+                _put_back(value, before)
 
     return restore
 
@@ -102,9 +131,16 @@ def _items_of(container: Any) -> list[Any]:
     return list(container)
 
 
-def _copy_into(copies: dict[int, tuple[Any, list[Any]]], value: Any, depth: int) -> None:
+def _copy_into(copies: dict[int, tuple[Any, Any]], value: Any, depth: int) -> None:
+    for kind, name in _AROUND.items():
+        if isinstance(value, kind):
+            value = getattr(value, name)
     is_tuple = isinstance(value, tuple)
-    if depth == 0 or id(value) in copies or not (is_tuple or is_container(value)):
+    if isinstance(value, _ARRAYS) and numpy.ndim(value) > 0:
+        if not isinstance(_frozen_array(value), _Same):
+            copies[id(value)] = (value, copy.copy(value))
+        return
+    if depth == 0 or id(value) in copies or not (is_tuple or _is_container(value)):
         return
     items = _items_of(value)
     if not is_tuple:

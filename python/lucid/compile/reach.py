@@ -6,6 +6,7 @@ import builtins
 import dataclasses
 import dis
 import functools
+import io
 import sys
 import types
 from collections import deque
@@ -14,7 +15,8 @@ from typing import Any
 
 from lucid._C import Tensor
 from lucid.autograd import Function
-from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, freeze, is_container
+from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, can_change, freeze
+from lucid.compile.movers import is_mover
 from lucid.nn.modules.module import Module
 
 __all__ = [
@@ -113,6 +115,28 @@ def _attributes_read(code: types.CodeType) -> Iterator[str]:
             yield from _attributes_read(constant)
 
 
+def _modules_imported(function: types.FunctionType) -> Iterator[types.ModuleType]:
+    """The modules that a function imports by itself, as far as they are there."""
+    package = function.__globals__.get("__package__") or ""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "IMPORT_NAME":
+                for name in (instruction.argval, f"{package}.{instruction.argval}"):
+                    if name in sys.modules:
+                        yield sys.modules[name]
+
+
+def _attributes_loaded(code: types.CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _attributes_loaded(constant)
+
+
 def _attributes_asked_for(code: types.CodeType) -> Iterator[str]:
     """Names in strings, as in ``getattr(options, "gain", 1.0)``."""
     for constant in code.co_consts:
@@ -152,6 +176,27 @@ def _has_attributes(value: Any) -> bool:
     return hasattr(value, "__dict__") or (bool(_slots_of(cls)) and not _is_foreign(cls))
 
 
+# Methods with special names that no syntax of a traced function calls on an object there is.
+_OF_OTHERS = ("__new__", "__init__", "__post_init__", "__del__", "__repr__", "__str__")
+
+
+def _is_special(name: str, value: Any) -> bool:
+    """True for a method that syntax calls without its name, as ``next(it)`` or ``table[0]``."""
+    if name == "__call__":
+        return True
+    is_special = name.startswith("__") and name.endswith("__") and name not in _OF_OTHERS
+    return is_special and isinstance(value, types.FunctionType)
+
+
+def _is_iterator(value: Any) -> bool:
+    """True for an iterator whose state nothing tells, as a generator's."""
+    return (
+        isinstance(value, Iterator)
+        and not isinstance(value, io.IOBase)
+        and not _has_attributes(value)
+    )
+
+
 def _name_of(holder: Any) -> str:
     """How messages call the holder of an attribute."""
     named = isinstance(holder, (type, types.ModuleType, types.FunctionType))
@@ -180,16 +225,20 @@ class Reach:
     ``modules``: every module found. ``places``: the closure cells, globals, defaults and class
     attributes that plain functions read: nothing counts their changes, so they are compared at
     each call. ``tensors``: by cell, the places that lead to a tensor. ``names``: what attributes
-    the functions found read, of whatever object.
+    the functions found read, of whatever object. ``iterators``: places of iterators that they may
+    advance. ``movers``: places of random generators and queues.
     """
 
     def __init__(self, *roots: Any) -> None:
         self.modules: list[Module] = []
         self.places: list[Place] = []
         self.tensors: dict[int, list[Place]] = {}
+        self.iterators: list[Place] = []
+        self.movers: list[Place] = []
         self._seen: dict[int, Any] = {}
         self.names: set[str] = set()
         self._names_asked: set[str] = set()
+        self._loaded: set[str] = set()  # of ``names``, those that are not only set
         self._holders: list[Any] = []  # asked only for what is read
         self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
@@ -201,6 +250,10 @@ class Reach:
             self._watch_methods(cls)
         for holder in self._holders:
             self._watch_absent(holder)
+        attributes = {id(m.__dict__) for m in self.modules}
+        self.iterators = [
+            p for p in self.iterators if id(p.holder) not in attributes or p.key in self._loaded
+        ]
 
     def _enter(self, value: Any) -> bool:
         """True the first time; keeps the value alive so that its id stays its own."""
@@ -250,8 +303,8 @@ class Reach:
         before = len(self._asked)
         for holder in list(self._holders):
             entries = _entries_of(holder)
-            for name in [n for n in entries if n in self.names or n == "__call__"]:
-                if name.startswith("__") and name != "__call__":
+            for name in [n for n in entries if n in self.names or _is_special(n, entries[n])]:
+                if name.startswith("__") and not _is_special(name, entries[name]):
                     continue
                 if (id(holder), name) in self._asked:
                     continue
@@ -287,6 +340,10 @@ class Reach:
         if isinstance(value, Tensor):
             self.tensors.setdefault(value._cell_id, []).append(place)
             return
+        if _is_iterator(value):
+            self.iterators.append(place)
+        if is_mover(value):
+            self.movers.append(place)
         self._walk(value, depth)
 
     def _watch(self, place: Place, value: Any) -> None:
@@ -347,6 +404,7 @@ class Reach:
         asked = set(_attributes_asked_for(code))
         self._names_asked |= asked
         self.names.update(asked, _attributes_read(code))
+        self._loaded.update(asked, _attributes_loaded(code))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()
@@ -358,6 +416,8 @@ class Reach:
                 self._watch(place, place.get())
             elif not hasattr(builtins, name):
                 self.places.append(Place(function.__globals__, name, "item", name))
+        for module in _modules_imported(function):
+            self._walk(module, MAX_DEPTH)
         for key in ("__defaults__", "__kwdefaults__"):
             value = getattr(function, key)
             if value is not None:
@@ -377,7 +437,7 @@ class Watched:
         value = self.place.get()
         self._value = value
         self._contents = None
-        if is_container(value) or isinstance(value, tuple):
+        if can_change(value) or isinstance(value, tuple):
             self._contents = freeze(value, tensors_by_identity=True)
 
     def identity(self) -> Any:

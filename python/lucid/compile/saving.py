@@ -23,7 +23,7 @@ from lucid._C import Tensor
 from lucid.amp import autocast
 from lucid.autograd import set_grad_enabled
 from lucid.compile.dynamic import Sized, SizedEntry
-from lucid.compile.entries import Compiled, Entry
+from lucid.compile.entries import Compiled, Entry, Served
 from lucid.compile.function import CompiledFunction
 from lucid.compile.module import CompiledModule
 from lucid.compile.reach import KEPT_STEPS, Reach, plain_attributes
@@ -280,6 +280,8 @@ def _tree_to_json(structure: Structure) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": kind}
     if kind == "namedtuple":
         result["class"] = _class_to_json(structure.value)
+    if kind == "packed":
+        result["sizes"] = list(structure.value)
     if kind == "static":
         type_, text, _ = structure.value
         result["value"] = [type_.__name__, text]
@@ -343,6 +345,8 @@ def _tree_from_json(data: dict[str, Any]) -> Structure:
         return Structure(kind, tuple(_literal(k) for k in data["keys"]), children)
     if kind == "tuple":
         return Structure(kind, tuple, children)
+    if kind == "packed":
+        return Structure(kind, tuple(data["sizes"]), children)
     if kind == "namedtuple":
         module, name, fields = data["class"]
         found = _find_class(data["class"])
@@ -420,7 +424,8 @@ def _rebuild(
     for saved in body["signatures"]:
         entry = _load_entry(saved, model, roots, options.get("memory_limit"), body["kind"])
         calls._entries.insert(0, entry)
-        calls._history.append(f"loaded: {entry.traced.entry.num_nodes} operations")
+        line = f"loaded: {entry.traced.entry.num_nodes} operations"
+        calls._history.append(Served(line, entry.sizes))
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
-from lucid.compile.freeze import freeze, is_container
+from lucid.compile.freeze import can_change, freeze
 from lucid.compile.reach import Place, Reach, Watched, plain_attributes
 from lucid.nn.modules.module import Module
 
@@ -100,7 +100,7 @@ class Signature:
             )
             for state in self._modules
             for key, value in plain_attributes(state.module).items()
-            if key not in _COUNTED and is_container(value) and state.reads(key)
+            if key not in _COUNTED and can_change(value) and state.reads(key)
         ]
         self._paths = [self._paths_to(reach, tensor, what) for tensor in captured]
         self._tensors = []  # for messages

@@ -15,10 +15,11 @@ import numpy
 from lucid import _C
 from lucid._C import Tensor
 from lucid.autograd import no_grad
-from lucid.compile.freeze import freeze, is_container, restorer
+from lucid.compile.freeze import can_change, freeze, restorer
+from lucid.compile.movers import Mover
 from lucid.compile.reach import STRUCTURE, Place, Reach, plain_attributes
 from lucid.compile.signature import Signature
-from lucid.compile.tree import Structure, unflatten
+from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
 from lucid.nn.modules.module import Module
 
@@ -106,7 +107,8 @@ class _OutsideState:
         self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
         containers = [v for _, attributes in self._attributes for v in attributes.values()]
         containers += [value for _, value, _ in self._places]
-        self._restore_containers = restorer([v for v in containers if is_container(v)])
+        self._restore_containers = restorer([v for v in containers if can_change(v)])
+        self._movers = [Mover(place.name, place.get()) for place in reach.movers]
         self._random = random.getstate()
         self._numpy = numpy.random.get_state(legacy=False)
 
@@ -140,6 +142,9 @@ class _OutsideState:
         for place, _, before in self._places:
             if freeze(place.get(), True) != before:
                 return f"variable {place.name}"
+        for mover in self._movers:
+            if mover.has_moved():
+                return f"variable {mover.name}"
         if random.getstate() != self._random:
             return "Python's random generator"
         state = numpy.random.get_state(legacy=False)
@@ -163,6 +168,8 @@ class _OutsideState:
         for place, value, _ in self._places:
             if place.get() is not value:
                 place.put(value)
+        for mover in self._movers:
+            mover.put_back()
         random.setstate(self._random)
         numpy.random.set_state(self._numpy)
 
@@ -188,6 +195,11 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
 
 def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
     reach = Reach(*subject.roots)
+    if reach.iterators:
+        raise _C.TraceError(
+            f"{subject.what}: the step reads from an iterator, {reach.iterators[0].name}, which a "
+            "compiled run would not advance; pass what it gives as an argument"
+        )
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
@@ -197,7 +209,13 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     try:
         with _observing(called, made):
             arguments = _stand_ins(recorder, subject, structures, leaves)
-            results, output = subject.record(recorder, arguments)
+            given = _tensors_of(arguments, structures)
+            results, output = subject.record(recorder, list(arguments))
+        if _tensors_of(arguments, structures) != given:
+            raise _C.TraceError(
+                f"{subject.what}: the step changed a list or dict that is an argument, which a "
+                "compiled run would not repeat; return what it computes instead"
+            )
         before.write_buffers()
         if subject.is_differentiable:
             with _observing(called, made):
@@ -238,6 +256,16 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     kept = trace.copy()
     entry = subject.compile(trace, leaves, found)
     return Traced(entry, signature, num_targets, output, kept, leaves)
+
+
+def _tensors_of(arguments: list[Any], structures: list[Structure]) -> list[int] | None:
+    """Identities of the tensors in arguments; None if those have other structures by now."""
+    tensors: list[Tensor] = []
+    try:
+        found = [flatten(argument, "argument", tensors) for argument in arguments]
+    except _C.Error:
+        return None
+    return list(map(id, tensors)) if found == structures else None
 
 
 def _differentiate(recorder: _C.Recorder, results: list[Tensor], subject: Subject) -> None:

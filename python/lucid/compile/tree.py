@@ -10,9 +10,12 @@ import numpy
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.nn.packed import PackedSequence
 
 __all__ = ["LEAF", "Keywords", "Structure", "flatten", "leaf_names", "unflatten"]
 
+# The parts of a packed sequence that a step computes with; its batch sizes are numbers.
+_PACKED = ("data", "sorted_indices", "unsorted_indices")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -22,9 +25,11 @@ class Keywords(dict[str, Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple, dict or keywords.
+    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple, packed, dict or
+    keywords.
 
-    ``value`` is the static value, the keys of a dict, or the class of a named tuple.
+    ``value`` is the static value, the keys of a dict, the class of a named tuple, or the batch
+    sizes of a packed sequence.
     """
 
     kind: str
@@ -46,6 +51,10 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
         return LEAF
     if isinstance(value, _SCALARS):
         return Structure("static", (type(value), repr(value), value))
+    if isinstance(value, PackedSequence):
+        fields = {name: getattr(value, name) for name in _PACKED}
+        children = tuple(flatten(v, f"{what}.{n}", leaves) for n, v in fields.items())
+        return Structure("packed", tuple(value.sizes()), children)
     if isinstance(value, (list, tuple)):
         children = tuple(flatten(v, f"{what}[{i}]", leaves) for i, v in enumerate(value))
         if isinstance(value, list):
@@ -67,12 +76,16 @@ def leaf_names(structure: Structure, what: str) -> list[str]:
     """What messages call the tensors of a tree that they call ``what``, in order."""
     if structure.kind == "leaf":
         return [what]
+    names = []
+    if structure.kind == "packed":
+        for name, child in zip(_PACKED, structure.children, strict=True):
+            names += leaf_names(child, f"{what}.{name}")
+        return names
     keys = (
         structure.value
         if structure.kind in ("dict", "keywords")
         else range(len(structure.children))
     )
-    names = []
     for key, child in zip(keys, structure.children, strict=True):
         names += leaf_names(child, f"{what}[{key!r}]")
     return names
@@ -91,4 +104,6 @@ def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:
         return made(zip(structure.value, children, strict=True))
     if kind == "namedtuple":
         return structure.value(*children)
+    if kind == "packed":
+        return PackedSequence.of_sizes(structure.value, *children)
     return children if kind == "list" else tuple(children)

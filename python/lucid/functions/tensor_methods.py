@@ -182,8 +182,8 @@ def metal(self: Tensor) -> Tensor:
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """This tensor in the dtype of ``other``, on its device."""
-    return place(cast(self, other.dtype), other.device)
+    """This tensor in the dtype of ``other``, on its device; itself if it is there already."""
+    return converted(self, other.dtype, other.device)
 
 
 def _make_cast(name: str, dtype: _C.dtype) -> Callable[[Tensor], Tensor]:

@@ -1,7 +1,7 @@
 """Packed sequences: sequences of different lengths, step by step, without padding.
 
-N sequences, the longest of T steps. Shapes depend on the lengths, so all here asks for values, and
-is refused in a trace.
+N sequences, the longest of T steps. Shapes depend on the lengths, so they are numbers to a trace: a
+compiled step is compiled anew for other lengths.
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.functions.arguments import user_line
 from lucid.functions.dtypes import is_integer
 from lucid.nn.functional._arguments import require_tensors
 
 __all__ = ["PackedSequence", "Ragged"]
 
 
-class PackedSequence(NamedTuple):
+class _Fields(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None = None
+    unsorted_indices: Tensor | None = None
+
+
+class PackedSequence(_Fields):
     """What ``pack_padded_sequence`` makes and recurrent layers take.
 
     ``data`` holds, step after step, the elements of all sequences that are that long, longest
@@ -30,19 +38,55 @@ class PackedSequence(NamedTuple):
     None for sequences that came in order.
     """
 
-    data: Tensor
-    batch_sizes: Tensor
-    sorted_indices: Tensor | None = None
-    unsorted_indices: Tensor | None = None
+    # The numbers of ``batch_sizes`` where they are known without reading it, as in a trace.
+    _sizes: tuple[int, ...] | None = None
+
+    @staticmethod
+    def of_sizes(sizes: Sequence[int], data: Tensor, *indices: Tensor | None) -> PackedSequence:
+        """One with these batch sizes; ``indices`` are the sorted and the unsorted ones."""
+        batch_sizes = fn.tensor(list(sizes), dtype=_C.int64, device="cpu")
+        made = PackedSequence(data, batch_sizes, *indices)
+        made._sizes = tuple(sizes)
+        return made
+
+    def _replace(self, **fields: Any) -> PackedSequence:
+        made = super()._replace(**fields)
+        made._sizes = None if "batch_sizes" in fields else self._sizes
+        return made
+
+    def sizes(self) -> list[int]:
+        """The numbers of ``batch_sizes``.
+
+        Raises: TraceError in a trace that they are computed in, UserError for impossible sizes,
+            DtypeError for sizes that are no integers.
+        """
+        if self._sizes is not None:
+            return list(self._sizes)
+        require_tensors("PackedSequence", batch_sizes=self.batch_sizes)
+        if not is_integer(self.batch_sizes.dtype):
+            raise _C.DtypeError(
+                "PackedSequence: batch_sizes must be integers: got "
+                f"{self.batch_sizes.dtype.name}; convert them with .to(lucid.int64)"
+            )
+        if _C.is_tracing():
+            raise _C.TraceError(
+                "PackedSequence: a compiled step cannot read batch_sizes from a tensor; pass the "
+                "packed sequence as an argument of the step, or make it inside from lengths that "
+                f"are a list{user_line()}"
+            )
+        sizes = numpy.asarray(self.batch_sizes.tolist())
+        if sizes.ndim != 1 or sizes.size == 0 or sizes[-1] < 1 or (numpy.diff(sizes) > 0).any():
+            raise _C.UserError(
+                f"PackedSequence: batch_sizes must be positive and never rise: got {sizes.tolist()}"
+            )
+        return [int(size) for size in sizes]
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """With ``data.to(...)``; the indices follow its device."""
         data = self.data.to(*args, **kwargs)
-        indices = (
-            None if index is None else index.to(data.device)
-            for index in (self.sorted_indices, self.unsorted_indices)
-        )
-        return PackedSequence(data, self.batch_sizes, *indices)
+        by_name = {"sorted_indices": self.sorted_indices, "unsorted_indices": self.unsorted_indices}
+        indices = {n: None if i is None else i.to(data.device) for n, i in by_name.items()}
+        return self._replace(data=data, **indices)
 
     def cpu(self) -> PackedSequence:
         """On the cpu."""
@@ -66,22 +110,9 @@ class Ragged:
         self._is_there = numpy.arange(self.num_steps)[:, None] < numpy.asarray(self.lengths)
 
     @staticmethod
-    def of(batch_sizes: Tensor) -> Ragged:
-        """The lengths that the sizes of all steps tell.
-
-        Raises: UserError for impossible sizes, DtypeError for sizes that are no integers.
-        """
-        require_tensors("PackedSequence", batch_sizes=batch_sizes)
-        if not is_integer(batch_sizes.dtype):
-            raise _C.DtypeError(
-                f"PackedSequence: batch_sizes must be integers: got {batch_sizes.dtype.name}; "
-                "convert them with .to(lucid.int64)"
-            )
-        sizes = numpy.asarray(batch_sizes.tolist())
-        if sizes.ndim != 1 or sizes.size == 0 or sizes[-1] < 1 or (numpy.diff(sizes) > 0).any():
-            raise _C.UserError(
-                f"PackedSequence: batch_sizes must be positive and never rise: got {sizes.tolist()}"
-            )
+    def of(packed: PackedSequence) -> Ragged:
+        """The lengths that the sizes of all steps tell. Raises: as :meth:`PackedSequence.sizes`."""
+        sizes = numpy.asarray(packed.sizes())
         return Ragged([int((sizes > i).sum()) for i in range(int(sizes[0]))])
 
     @property
@@ -124,7 +155,7 @@ class Ragged:
 
 
 def _index(places: NDArray[Any], like: Tensor) -> Tensor:
-    return fn.tensor(places, dtype=_C.int64, device=like.device)
+    return fn.tensor(places.tolist(), dtype=_C.int64, device=like.device)
 
 
 def _rows(padded: Tensor, places: NDArray[Any]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.optim.groups import check_betas, check_common, require_range
 from lucid.optim.optimizer import (
     Group,
     Numbers,
@@ -15,14 +16,11 @@ from lucid.optim.optimizer import (
     ParamsLike,
     Updated,
     advance,
-    check_betas,
-    check_common,
     decayed_gradient,
     ensure,
     follows_from_group,
     moved_towards,
     refuse_differentiable,
-    require,
 )
 
 Betas = tuple[float, float]
@@ -291,7 +289,7 @@ class NAdam(Optimizer):
     ) -> None:
         check_common(lr, eps, weight_decay)
         check_betas(betas)
-        require(momentum_decay >= 0.0, "momentum_decay value", momentum_decay)
+        require_range("momentum_decay value", momentum_decay)
         refuse_differentiable("NAdam", differentiable)
         defaults = {
             "lr": lr,

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid import functions as fn
 from lucid._C import Tensor
+from lucid.optim.groups import check_betas, check_common, require_range
 from lucid.optim.optimizer import (
     Group,
     Numbers,
@@ -14,14 +15,11 @@ from lucid.optim.optimizer import (
     ParamsLike,
     Updated,
     advance,
-    check_betas,
-    check_common,
     decayed_gradient,
     ensure,
     follows_from_group,
     moved_towards,
     refuse_differentiable,
-    require,
 )
 
 
@@ -58,8 +56,8 @@ class RMSprop(Optimizer):
         differentiable: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        require(momentum >= 0.0, "momentum value", momentum)
-        require(alpha >= 0.0, "alpha value", alpha)
+        require_range("momentum value", momentum)
+        require_range("alpha value", alpha)
         refuse_differentiable("RMSprop", differentiable)
         defaults = {
             "lr": lr,
@@ -152,12 +150,8 @@ class Adagrad(Optimizer):
         fused: bool | None = None,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        require(lr_decay >= 0.0, "lr_decay value", lr_decay)
-        require(
-            initial_accumulator_value >= 0.0,
-            "initial_accumulator_value value",
-            initial_accumulator_value,
-        )
+        require_range("lr_decay value", lr_decay)
+        require_range("initial_accumulator_value value", initial_accumulator_value)
         refuse_differentiable("Adagrad", differentiable)
         defaults = {
             "lr": lr,
@@ -234,7 +228,7 @@ class Adadelta(Optimizer):
         differentiable: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        require(0.0 <= rho <= 1.0, "rho value", rho)
+        require_range("rho value", rho, 1.0)
         refuse_differentiable("Adadelta", differentiable)
         defaults = {
             "lr": lr,

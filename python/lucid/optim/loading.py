@@ -12,13 +12,41 @@ from lucid._C import Tensor
 if TYPE_CHECKING:
     from lucid.optim.optimizer import Optimizer
 
-__all__ = ["check_origin"]
+__all__ = ["check_form", "check_origin"]
 
 # Options that choose how an update runs, or came in late: states of other versions lack them.
 _SWITCHES = frozenset(
     ("foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay")
 )
 _COUNTS = frozenset(("step", "mu_product"))
+
+
+def check_form(state_dict: Any) -> None:
+    """Raise ArgumentTypeError or UserError unless this looks like the state of an optimizer."""
+    what = "load_state_dict: "
+    _require_mapping(f"{what}the state", state_dict)
+    for name in ("state", "param_groups"):
+        if name not in state_dict:
+            raise _C.UserError(f"{what}the state has no {name!r}; give what state_dict() gave")
+    _require_mapping(f"{what}'state'", state_dict["state"])
+    for number, values in state_dict["state"].items():
+        _require_mapping(f"{what}'state'[{number!r}]", values)
+    groups = state_dict["param_groups"]
+    if not isinstance(groups, list | tuple):
+        raise _C.ArgumentTypeError(
+            f"{what}'param_groups' must be a list: got {type(groups).__name__}"
+        )
+    for index, group in enumerate(groups):
+        _require_mapping(f"{what}'param_groups'[{index}]", group)
+        if not isinstance(group.get("params"), list | tuple):
+            raise _C.UserError(
+                f"{what}'param_groups'[{index}] has no list 'params'; give what state_dict() gave"
+            )
+
+
+def _require_mapping(what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise _C.ArgumentTypeError(f"{what} must be a dict: got {type(value).__name__}")
 
 
 def check_origin(

@@ -17,7 +17,8 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.autograd import enable_grad, no_grad
 from lucid.nn.parameter import clear_grad
-from lucid.optim.loading import check_origin
+from lucid.optim.groups import check_groups, check_options, entries_of, split_names
+from lucid.optim.loading import check_form, check_origin
 from lucid.optim.update import Updates
 
 ParamsLike = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -64,16 +65,11 @@ class Optimizer:
     defaults: dict[str, Any]
 
     def __init__(self, params: ParamsLike, defaults: dict[str, Any]) -> None:
-        if isinstance(params, Tensor):
-            raise _C.ArgumentTypeError(
-                "optimizer: params must be an iterable of Tensors or dicts: got a Tensor; "
-                "put it into a list"
-            )
         self.defaults = defaults
         self._updates = Updates(self)
         self.state = defaultdict(dict)
         self.param_groups = []
-        entries = list(params)
+        entries = entries_of(params)
         if len(entries) == 0:
             raise _C.UserError(
                 "optimizer: the parameter list is empty; give at least one parameter"
@@ -91,24 +87,30 @@ class Optimizer:
             param_group: "params" (a tensor, tensors or (name, tensor) pairs) and options;
                 missing options take their defaults.
 
-        Raises: UserError if a parameter is in a group already or is not a leaf.
+        Raises: UserError if a parameter is listed already or is not a leaf, and for a missing
+            entry; ArgumentTypeError for entries of another type. Then nothing has been added.
         """
         if not isinstance(param_group, dict):
             raise _C.ArgumentTypeError(
                 f"optimizer: a parameter group must be a dict: got {type(param_group).__name__}"
             )
         group = dict(param_group)
-        given = group["params"]
-        if isinstance(given, set):
-            raise _C.ArgumentTypeError(
-                "optimizer: params must be in a fixed order: got a set; use a list"
+        if "params" not in group:
+            raise _C.UserError(
+                'optimizer: a parameter group has no "params"; put its parameters there'
             )
-        entries = [given] if isinstance(given, Tensor) else list(given)
-        if entries and isinstance(entries[0], tuple):
-            group["param_names"] = [name for name, _ in entries]
-            entries = [param for _, param in entries]
-        self._check_params(entries)
-        group["params"] = entries
+        given = group["params"]
+        names, params = split_names([given] if isinstance(given, Tensor) else entries_of(given))
+        self._check_params(params)
+        group["params"] = params
+        if names is not None:
+            group["param_names"] = names
+        for other in self.param_groups:
+            if ("param_names" in other) != ("param_names" in group):
+                raise _C.UserError(
+                    "optimizer: only some of the groups have names for their parameters; name all "
+                    "or none"
+                )
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         self.param_groups.append(group)
@@ -125,7 +127,7 @@ class Optimizer:
                     "optimizer: a tensor is the result of an operation; give leaf tensors only"
                 )
             if id(param) in known:
-                raise _C.UserError("optimizer: a parameter is in two groups; list each once")
+                raise _C.UserError("optimizer: a parameter is listed twice; list each once")
             known.add(id(param))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -143,6 +145,14 @@ class Optimizer:
     def _numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
         """Advance the counts of a parameter's state and compute the numbers of this step."""
         raise _C.UnsupportedError(f"{type(self).__name__}: _numbers is not defined")
+
+    def checked_numbers(self, group: Group, counters: dict[str, Any]) -> Numbers:
+        """As ``_numbers``, with an error that names the option that it could not use."""
+        try:
+            return self._numbers(group, counters)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            check_options(self, group)
+            raise
 
     @staticmethod
     def update(
@@ -169,6 +179,10 @@ class Optimizer:
         """
         if closure is None and self._updates.run_again():
             return None
+        if closure is not None and not callable(closure):
+            raise _C.ArgumentTypeError(
+                f"optimizer: closure must be a function: got {type(closure).__name__}"
+            )
         if _C.is_tracing():
             raise _C.TraceError(
                 "optimizer: step was called inside a trace, whose later runs would not advance "
@@ -179,21 +193,30 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            together: list[tuple[Tensor, Group]] = []
-            for group in self.param_groups:
-                found = [(param, group) for param in group["params"] if param.grad is not None]
+            pairs = self._with_gradients()
+            for param, group in pairs:
                 if group.get("foreach") is False:
-                    for param, _ in found:
-                        self._update_one(param, group)
-                else:
-                    together += found
-            self._updates.run(together)
+                    self._update_one(param, group)
+            self._updates.run([pair for pair in pairs if pair[1].get("foreach") is not False])
         return loss
+
+    def _with_gradients(self) -> list[tuple[Tensor, Group]]:
+        """The parameters that have gradients, with their groups."""
+        try:
+            return [
+                (param, group)
+                for group in self.param_groups
+                for param in group["params"]
+                if param.grad is not None
+            ]
+        except (AttributeError, KeyError, TypeError):
+            check_groups(self.param_groups)
+            raise
 
     def _update_one(self, param: Tensor, group: Group) -> None:
         state = dict(self.state.get(param, {}))
         tensors = self._tensors(param, group, state)
-        numbers = self._numbers(group, state)
+        numbers = self.checked_numbers(group, state)
         gradient = param.grad
         assert gradient is not None
         value, tensors = self.update(param, gradient, tensors, numbers.scalars, numbers.options)
@@ -228,9 +251,10 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave; tensors are copied to the parameters' dtype.
 
-        Raises: UserError if groups or their sizes differ, or the state is one of another class;
-            then nothing has been changed.
+        Raises: UserError if groups or their sizes differ, or the state is one of another class,
+            ArgumentTypeError for something else than a state; then nothing has been changed.
         """
+        check_form(state_dict)
         saved = [dict(group) for group in state_dict["param_groups"]]
         if len(saved) != len(self.param_groups):
             raise _C.UserError(
@@ -282,25 +306,6 @@ def _load_value(name: str, value: Any, param: Tensor) -> Any:
 
 
 # ---------------------------------------------------------------- shared by the subclasses
-
-
-def require(is_valid: bool, name: str, value: object) -> None:
-    """Raise UserError in PyTorch's words unless ``is_valid``."""
-    if not is_valid:
-        raise _C.UserError(f"Invalid {name}: {value}")
-
-
-def check_betas(betas: tuple[float, float]) -> None:
-    """Raise UserError unless both are in [0, 1)."""
-    for index, beta in enumerate(betas):
-        require(0.0 <= beta < 1.0, f"beta parameter at index {index}", beta)
-
-
-def check_common(lr: float, eps: float, weight_decay: float) -> None:
-    """Raise UserError for a negative learning rate, eps or weight decay."""
-    require(lr >= 0.0, "learning rate", lr)
-    require(eps >= 0.0, "epsilon value", eps)
-    require(weight_decay >= 0.0, "weight_decay value", weight_decay)
 
 
 def refuse_differentiable(name: str, differentiable: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.optim.groups import require_range
 from lucid.optim.optimizer import (
     Group,
     Numbers,
@@ -16,7 +17,6 @@ from lucid.optim.optimizer import (
     decayed_gradient,
     follows_from_group,
     refuse_differentiable,
-    require,
 )
 
 
@@ -51,9 +51,9 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        require(lr >= 0.0, "learning rate", lr)
-        require(momentum >= 0.0, "momentum value", momentum)
-        require(weight_decay >= 0.0, "weight_decay value", weight_decay)
+        require_range("learning rate", lr)
+        require_range("momentum value", momentum)
+        require_range("weight_decay value", weight_decay)
         refuse_differentiable("SGD", differentiable)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise _C.UserError("SGD: nesterov needs a momentum above 0 and a dampening of 0")

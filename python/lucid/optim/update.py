@@ -110,7 +110,7 @@ class _Class:
             self.after = dict(self._counts)
         elif not self._take_counts(optimizer.state):
             return None
-        numbers = optimizer._numbers(self.group, self.after)
+        numbers = optimizer.checked_numbers(self.group, self.after)
         if numbers.options != self.options or list(numbers.scalars) != self.names:
             return None
         values = tuple(numbers.scalars.values())
@@ -179,9 +179,9 @@ class Plan:
             if same_numbers and known.params[0].dtype == param.dtype:
                 break
         else:
-            method = self._optimizer._numbers
-            follows = getattr(method, "follows_from_group", False)
-            known = _Class(group, counters, method(group, dict(counters)), follows)
+            follows = getattr(self._optimizer._numbers, "follows_from_group", False)
+            numbers = self._optimizer.checked_numbers(group, dict(counters))
+            known = _Class(group, counters, numbers, follows)
             self._classes.append(known)
         known.params.append(param)
         return known

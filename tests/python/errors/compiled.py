@@ -109,8 +109,8 @@ def create_graph() -> None:
 
 def hidden_tensor() -> None:
     def made() -> Callable[[], lucid.Tensor]:
-        deep = [[[[[f32(2, 3)]]]]]
-        return lambda: deep[0][0][0][0][0] * 2.0
+        deep = [[[[[[[[f32(2, 3)]]]]]]]]
+        return lambda: deep[0][0][0][0][0][0][0][0] * 2.0
 
     lucid.compile(made(), fallback="error")()
 

@@ -167,6 +167,20 @@ CASES = [
         "dropout2d: input must have 3 or 4 axes: got (2,)",
     ),
     ErrorCase(
+        "F.adaptive_max_pool1d: indices",
+        lambda: F.adaptive_max_pool1d(f32(1, 2, 8), 3, return_indices=True),
+        lucid.UnsupportedError,
+        "adaptive_max_pool1d: return_indices is not supported for bins of any size; use a max_pool "
+        "with a kernel_size",
+    ),
+    ErrorCase(
+        "F.adaptive_max_pool2d: indices",
+        lambda: F.adaptive_max_pool2d(f32(1, 2, 8, 8), 3, return_indices=True),
+        lucid.UnsupportedError,
+        "adaptive_max_pool2d: return_indices is not supported for bins of any size; use a max_pool "
+        "with a kernel_size",
+    ),
+    ErrorCase(
         "F.embedding: padding_idx",
         lambda: F.embedding(i64(2), f32(3, 4), padding_idx=3),
         lucid.OutOfRangeError,

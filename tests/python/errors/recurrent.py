@@ -17,6 +17,12 @@ def lstm(x: Any, h: Any, c: Any, w: Any) -> Any:
 
 PACKED = rnn.pack_padded_sequence(f32(4, 2, 3), [4, 2])
 
+
+@lucid.compile(fallback="error")
+def read_in_a_trace(data: lucid.Tensor, batch_sizes: lucid.Tensor) -> Any:
+    return rnn.pad_packed_sequence(rnn.PackedSequence(data, batch_sizes))[0]
+
+
 CASES = [
     ErrorCase(
         "lstm_layer: weight",
@@ -253,6 +259,13 @@ CASES = [
         lucid.ArgumentTypeError,
         "pad_packed_sequence: expected a PackedSequence: got Tensor; make one with "
         "pack_padded_sequence",
+    ),
+    ErrorCase(
+        "PackedSequence: sizes in a trace",
+        lambda: read_in_a_trace(PACKED.data, PACKED.batch_sizes),
+        lucid.TraceError,
+        "PackedSequence: a compiled step cannot read batch_sizes from a tensor; pass the packed "
+        "sequence as an argument of the step, or make it inside from lengths that are a list",
     ),
     ErrorCase(
         "PackedSequence: sizes",

@@ -52,15 +52,6 @@ class Forwarding(autograd.Function):
         return x * 2
 
 
-class Materializing(autograd.Function):
-    """Asks for zeros in place of absent gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
-        ctx.set_materialize_grads(True)
-        return x * 2
-
-
 INPUT = "%0 = input argument float32[2]"
 
 
@@ -414,12 +405,6 @@ CASES = [
         lambda: Forwarding.apply(leaf(2)).sum().backward(),
         NotImplementedError,
         "Function: backward is not defined",
-    ),
-    ErrorCase(
-        "Function: set_materialize_grads",
-        lambda: Materializing.apply(leaf(2)),
-        lucid.UnsupportedError,
-        "set_materialize_grads: absent gradients stay None",
     ),
     ErrorCase(
         "_C.from_numpy: list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,12 @@ from .case import ErrorCase, f32, leaf
 
 OUTSIDE = f32(3, 2)
 HIDDEN = nn.Linear(2, 2)
+NUMBERS = itertools.count()
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    result: Callable[..., Any] = lucid.compile(function, fallback="error")
+    return result
 
 
 def traced(inside: Callable[[Any], Any]) -> None:
@@ -153,6 +160,24 @@ CASES = [
         (
             "compile: the number of operations grows with the size of the first axis; replace "
             "the loop over it by operations on whole tensors"
+        ),
+    ),
+    ErrorCase(
+        "traced: list among the arguments",
+        lambda: compiled(lambda items: items.append(items[0] * 2))([f32(2)]),
+        lucid.TraceError,
+        (
+            "compile: the step changed a list or dict that is an argument, which a compiled run "
+            "would not repeat; return what it computes instead"
+        ),
+    ),
+    ErrorCase(
+        "traced: iterator",
+        lambda: compiled(lambda x: x * next(NUMBERS))(f32(2)),
+        lucid.TraceError,
+        (
+            "compile: the step reads from an iterator, NUMBERS, which a compiled run would not "
+            "advance; pass what it gives as an argument"
         ),
     ),
     ErrorCase(

@@ -286,11 +286,31 @@ def adaptive_avg_pool2d(input: Tensor, output_size: OptionalSizes) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, input, output_size, _mean_divided, _mean_of)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: OptionalSizes) -> Tensor:
-    """Largest value of ``output_size`` bins of (N, C, L) or (C, L)."""
+def adaptive_max_pool1d(
+    input: Tensor, output_size: OptionalSizes, return_indices: bool = False
+) -> Tensor:
+    """Largest value of ``output_size`` bins of (N, C, L) or (C, L).
+
+    Raises: UnsupportedError if ``return_indices``.
+    """
+    _refuse_indices("adaptive_max_pool1d", return_indices)
     return _adaptive("adaptive_max_pool1d", 1, input, output_size, _max_divided, _max_of)
 
 
-def adaptive_max_pool2d(input: Tensor, output_size: OptionalSizes) -> Tensor:
-    """Largest value of each bin; bins and arguments as :func:`adaptive_avg_pool2d`."""
+def adaptive_max_pool2d(
+    input: Tensor, output_size: OptionalSizes, return_indices: bool = False
+) -> Tensor:
+    """Largest value of each bin; bins and arguments as :func:`adaptive_avg_pool2d`.
+
+    Raises: UnsupportedError if ``return_indices``.
+    """
+    _refuse_indices("adaptive_max_pool2d", return_indices)
     return _adaptive("adaptive_max_pool2d", 2, input, output_size, _max_divided, _max_of)
+
+
+def _refuse_indices(op: str, return_indices: bool) -> None:
+    if return_indices:
+        raise _C.UnsupportedError(
+            f"{op}: return_indices is not supported for bins of any size; use a max_pool with a "
+            "kernel_size"
+        )

@@ -164,6 +164,14 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
+class _AdaptiveMax(_Adaptive):
+    """One that takes the largest values; ``return_indices`` is refused where it runs."""
+
+    def __init__(self, output_size: OptionalSizes, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+
 class AdaptiveAvgPool1d(_Adaptive):
     """Mean of each bin: (N, C, L) to (N, C, output_size)."""
 
@@ -180,17 +188,17 @@ class AdaptiveAvgPool2d(_Adaptive):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
-class AdaptiveMaxPool1d(_Adaptive):
+class AdaptiveMaxPool1d(_AdaptiveMax):
     """Largest value of each bin: (N, C, L) to (N, C, output_size)."""
 
     def forward(self, input: Tensor) -> Tensor:
         """See :func:`lucid.nn.functional.adaptive_max_pool1d`."""
-        return F.adaptive_max_pool1d(input, self.output_size)
+        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool2d(_Adaptive):
+class AdaptiveMaxPool2d(_AdaptiveMax):
     """Largest value of each bin: (N, C, H, W) to (N, C, *output_size)."""
 
     def forward(self, input: Tensor) -> Tensor:
         """See :func:`lucid.nn.functional.adaptive_max_pool2d`."""
-        return F.adaptive_max_pool2d(input, self.output_size)
+        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)

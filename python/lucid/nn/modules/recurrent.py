@@ -244,7 +244,7 @@ class RNNBase(Module):
         self, packed: PackedSequence, starts: tuple[tuple[str, Any], ...]
     ) -> tuple[PackedSequence, tuple[Tensor, ...]]:
         """As ``_run``; start and last states are in the order of the sequences before sorting."""
-        ragged = Ragged.of(packed.batch_sizes)
+        ragged = Ragged.of(packed)
         if packed.data.ndim != 2 or packed.data.shape[-1] != self.input_size:
             raise _C.ShapeError(
                 f"{type(self).__name__}: the data of a PackedSequence must be (elements, "

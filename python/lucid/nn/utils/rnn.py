@@ -73,8 +73,9 @@ def pack_padded_sequence(
         lengths: N lengths from 1 to T.
         enforce_sorted: they must not rise; False sorts the sequences.
 
-    Returns: a PackedSequence. Inside a trace that is refused: the shapes depend on the lengths.
-    Raises: UserError for lengths that do not fit or rise.
+    Returns: a PackedSequence.
+    Raises: UserError for lengths that do not fit or rise, TraceError for a tensor of them in a
+        trace, where the shapes depend on them: give a list, or pack outside.
     """
     op = "pack_padded_sequence"
     require_tensors(op, input=input)
@@ -89,13 +90,13 @@ def pack_padded_sequence(
     elif any(later > sooner for sooner, later in itertools.pairwise(counts)):
         raise _C.UserError(f"{op}: lengths rise: got {counts}; pass enforce_sorted=False")
     ragged = Ragged(counts)
-    sizes = fn.tensor(ragged.batch_sizes, dtype=_C.int64, device="cpu")
+    sizes = ragged.batch_sizes
     padded = padded.narrow(0, 0, ragged.num_steps)
     if order is None:
-        return PackedSequence(ragged.pack(padded), sizes)
+        return PackedSequence.of_sizes(sizes, ragged.pack(padded))
     index = fn.tensor(order, dtype=_C.int64, device=input.device)
     data = ragged.pack(fn.index_select(padded, 1, index))
-    return PackedSequence(data, sizes, index, invert_permutation(index))
+    return PackedSequence.of_sizes(sizes, data, index, invert_permutation(index))
 
 
 def pad_packed_sequence(
@@ -114,7 +115,7 @@ def pad_packed_sequence(
     """
     op = "pad_packed_sequence"
     _require_packed(op, sequence)
-    ragged = Ragged.of(sequence.batch_sizes)
+    ragged = Ragged.of(sequence)
     if total_length is not None and total_length < ragged.num_steps:
         raise _C.UserError(
             f"{op}: total_length is below the longest sequence: got {total_length} for "
