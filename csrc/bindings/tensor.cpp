@@ -96,6 +96,16 @@ void backward(const TensorRef& self, const py::object& gradient, const py::objec
   runtime::backward({{self}}, {{seed}}, mode, only);
 }
 
+// What stands in `grad` may be another tensor, or none, when a compiled step runs again.
+TensorRef grad_of(Tensor& tensor) {
+  if (runtime::thread_state().recorder != nullptr && !tensor.is_symbolic()) {
+    runtime::refuse(
+        "grad: the gradient of a tensor was asked for inside a compiled step, which would not "
+        "look at it again; pass it as an argument");
+  }
+  return tensor.grad();
+}
+
 void bind_properties(py::class_<Tensor, TensorRef>& cls) {
   cls.def_property_readonly("shape", &shape_of)
       .def_property_readonly("dtype", [](const Tensor& t) { return dtype_object(t.type().dtype); })
@@ -117,7 +127,7 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
                       t.set_requires_grad(on);
                       runtime::process_state().module_version.fetch_add(1);
                     })
-      .def_property("grad", &Tensor::grad,
+      .def_property("grad", &grad_of,
                     [](Tensor& t, const py::object& grad) {
                       t.set_grad(grad.is_none() ? nullptr : require_tensor(grad, "grad"));
                     })

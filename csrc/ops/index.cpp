@@ -141,6 +141,21 @@ Grads scatter_vjp(Builder& b, const Node& node, const Grads& grads, const Wanted
   return result;
 }
 
+ValueTypes infer_from_front(const InferArgs& args) {
+  require_index(args, 0);
+  return {args.input(0)};
+}
+
+// What lies below 0 goes below -size, where the look-up that follows refuses it.
+std::vector<ValueId> from_front_decompose(Builder& b, const Node& node) {
+  const ValueId index = node.in(0);
+  const ValueId size = b.number(static_cast<double>(node.integer("size")), index);
+  const ValueId below = b.sub(index, size);
+  const ValueId zero = b.number(0, index);
+  const ValueId is_negative = b.op("lt", {index, zero});
+  return {b.where(is_negative, below, index)};
+}
+
 /// A row whose gradient rule reads the index only.
 ir::Op indexed(std::string_view name, std::string_view doc, int num_inputs, ir::InferFn infer,
                ir::VjpFn vjp) {
@@ -170,6 +185,14 @@ std::vector<ir::Op> index_ops() {
               infer_scatter, scatter_vjp),
       indexed("scatter_add", "x with x[index[i, j], j] += src[i, j], in order; adjoint of gather",
               3, infer_scatter_add, scatter_add_vjp),
+      {.name = "index_from_front",
+       .doc = "an index, refused in the name of `function` unless it lies in [0, size)",
+       .min_inputs = 1,
+       .max_inputs = 1,
+       .attrs = {{"size", AttrType::kInt}, {"function", AttrType::kString}},
+       .traits = ir::kPure,
+       .infer = infer_from_front,
+       .decompose = from_front_decompose},
   };
 }
 

@@ -33,7 +33,8 @@ CALLED_BY_RULES = {
     "with_gradient",
 }
 # Their rules refuse by the user's name, or come with a trace.
-RULES_OF_OTHERS = ("custom_grad", "custom_impure_grad", "with_gradient")
+# The last one is of integers alone.
+RULES_OF_OTHERS = ("custom_grad", "custom_impure_grad", "with_gradient", "index_from_front")
 ROWS = {name: [case for case in CASES.values() if case.op == name] for name in NAMES}
 
 

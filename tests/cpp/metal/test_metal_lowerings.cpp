@@ -143,6 +143,7 @@ std::vector<Row> index_rows() {
       {"take", {large32, numbers(kI32, {3}, {2, 0, 1})}, {int64_t{0}}},
       {"take", {large64, index({2}, {2, 0})}, {int64_t{0}}},
       {"take", {bools({5}), index({2}, {2, 0})}, {int64_t{0}}},
+      {"index_from_front", {index({2}, {2, 0})}, {int64_t{3}, std::string("table")}},
       {"index_add", {f32({4, 3}), index({3}, {0, -1, 0}), f32({3, 3})}, {int64_t{0}}},
       {"index_add", {of(kF16, {2, 4}), index({2}, {0, 3}), of(kF16, {2, 2})}, {int64_t{1}}},
       {"gather", {f32({4, 3}), index({2, 3}, {0, -1, 2, 3, 1, 1})}, {int64_t{0}}},

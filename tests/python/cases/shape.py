@@ -379,6 +379,18 @@ def added(x: Any, index: Any, source: Any, dim: int, **more: Any) -> OpCase:
     )
 
 
+def from_front(index: Any, size: int) -> OpCase:
+    return OpCase(
+        "index_from_front",
+        (index,),
+        lambda index, size, function: index,
+        {"size": size, "function": "table"},
+        tolerance=0,
+        grad=False,
+        label=f"{index.text} {size}",
+    )
+
+
 def gathered(x: Any, index: Any, dim: int, **more: Any) -> OpCase:
     return OpCase(
         "gather",
@@ -414,6 +426,10 @@ INDEXED = [
     added(normal(5, 3), places(size=5), normal(3), 0),
     added(normal(5), places(0, size=5), normal(0), 0),
     added(integers(5, dtype="int32"), places(9, size=5), integers(9, dtype="int32"), 0),
+    from_front(integers(2, 3, low=0, high=5), 5),
+    from_front(integers(7, low=0, high=2, dtype="int32"), 2),
+    from_front(integers(0, low=0, high=2), 0),
+    from_front(integers(low=3, high=4), 4),
     gathered(normal(5, 3), places(2, 3, size=5), 0),
     gathered(normal(3, 5), places(3, 7, size=5, dtype="int32"), 1),
     gathered(normal(3, 5), places(2, 4, size=5), 1),

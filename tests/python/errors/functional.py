@@ -7,6 +7,8 @@ import lucid.nn.functional as F
 
 from .case import ErrorCase, f32, i64, truth
 
+looked_up = lucid.compile(F.embedding, fallback="error")
+
 CASES = [
     ErrorCase(
         "F.functional: no tensor",
@@ -196,13 +198,25 @@ CASES = [
         "F.embedding: index",
         lambda: F.embedding(lucid.tensor([3]), f32(3, 4)),
         lucid.OutOfRangeError,
-        "take: index out of range: 3 for size 3",
+        "embedding: index out of range: 3 for size 3",
+    ),
+    ErrorCase(
+        "F.embedding: negative",
+        lambda: F.embedding(lucid.tensor([0, -1]), f32(5, 4)),
+        lucid.OutOfRangeError,
+        "embedding: index out of range: -1 for size 5",
+    ),
+    ErrorCase(
+        "F.embedding: negative in a compiled function",
+        lambda: looked_up(lucid.tensor([0, -1]), f32(5, 4)),
+        lucid.OutOfRangeError,
+        "embedding: index out of range: -1 for size 5",
     ),
     ErrorCase(
         "F.embedding: floats",
         lambda: F.embedding(f32(2), f32(3, 4)),
         lucid.DtypeError,
-        "take: dtype does not fit an index: float32; cast to int32 or int64 first",
+        "embedding: dtype does not fit an index: float32; cast to int32 or int64 first",
     ),
     ErrorCase(
         "F.one_hot: num_classes",
@@ -280,7 +294,7 @@ CASES = [
         "F.nll_loss: class",
         lambda: F.nll_loss(f32(2, 3), lucid.tensor([0, 3])),
         lucid.OutOfRangeError,
-        "gather: index out of range: 3 for size 3",
+        "nll_loss: index out of range: 3 for size 3",
     ),
     ErrorCase(
         "F.smooth_l1_loss: beta",
@@ -509,6 +523,12 @@ CASES = [
         lambda: F.one_hot(lucid.tensor([-2])),
         lucid.OutOfRangeError,
         "one_hot: a class is negative: the largest is -2; use classes from 0 on",
+    ),
+    ErrorCase(
+        "F.one_hot: negative among classes",
+        lambda: F.one_hot(lucid.tensor([0, -1]), 3),
+        lucid.OutOfRangeError,
+        "one_hot: index out of range: -1 for size 3",
     ),
     ErrorCase(
         "F.embedding_bag: option",

@@ -172,6 +172,15 @@ CASES = [
         ),
     ),
     ErrorCase(
+        "traced: gradient of a parameter",
+        lambda: traced(lambda y: HIDDEN.weight.grad),
+        lucid.TraceError,
+        (
+            "grad: the gradient of a tensor was asked for inside a compiled step, which would "
+            "not look at it again; pass it as an argument"
+        ),
+    ),
+    ErrorCase(
         "traced: iterator",
         lambda: compiled(lambda x: x * next(NUMBERS))(f32(2)),
         lucid.TraceError,

@@ -36,7 +36,7 @@ struct TakeShape {
   /// The checked indices of a run.
   IndexReader indices(const RunContext& context) const {
     const IndexReader reader(context.inputs[1], index_dtype);
-    check_indices(op, reader, count, size);
+    check_indices(op, reader, count, -size, size);
     return reader;
   }
 
@@ -151,7 +151,7 @@ class GatherShape {
 
   IndexReader indices(const RunContext& context) const {
     const IndexReader reader(context.inputs[1], index_dtype_);
-    check_indices(op_, reader, index_.num_elements(), x_[dim_]);
+    check_indices(op_, reader, index_.num_elements(), -x_[dim_], x_[dim_]);
     return reader;
   }
 
@@ -277,6 +277,16 @@ std::unique_ptr<Kernel> make_adding(const NodeView& view) {
   }
 }
 
+std::unique_ptr<Kernel> make_from_front(const NodeView& view) {
+  const ir::ValueType type = view.input(0);
+  const int64_t size = view.node.integer("size");
+  return kernel([type, size, name = view.node.string("function")](const RunContext& context) {
+    const IndexReader indices(context.inputs[0], type.dtype);
+    check_indices(name, indices, type.num_elements(), 0, size);
+    copy_bytes(context.inputs[0], context.outputs[0], type.size_bytes());
+  });
+}
+
 constexpr KernelRow kRows[] = {
     {"take", make_take},
     {"index_add", make_adding<IndexAdd>},
@@ -287,6 +297,7 @@ constexpr KernelRow kRows[] = {
     {"argmin", make_argmin},
     {"cumsum", make_cumsum},
     {"sort", make_sort},
+    {"index_from_front", make_from_front},
 };
 
 }  // namespace

@@ -28,11 +28,12 @@ class IndexReader {
 /// The place from the front that an index in [-size, size) names.
 inline int64_t wrap(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
 
-/// Throws OutOfRangeError unless all `count` indices lie in [-size, size).
-inline void check_indices(std::string_view op, IndexReader indices, int64_t count, int64_t size) {
+/// Throws OutOfRangeError unless all `count` indices lie in [least, size).
+inline void check_indices(std::string_view op, IndexReader indices, int64_t count, int64_t least,
+                          int64_t size) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index = indices[i];
-    if (index >= -size && index < size) continue;
+    if (index >= least && index < size) continue;
     throw Error(ErrorKind::kIndex, std::string(op) + ": index out of range: " +
                                        std::to_string(index) + " for size " + std::to_string(size));
   }

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Sequence
 
 from lucid import _C
-from lucid import functions as fn
 from lucid._C import Tensor
 
 IntOrInts = int | Sequence[int]
@@ -58,9 +57,14 @@ def channel_shape(input: Tensor) -> tuple[int, ...]:
     return (1, input.shape[1], *(1 for _ in input.shape[2:]))
 
 
-def reject_negative(index: Tensor, size: int) -> Tensor:
-    """Move negative entries below ``-size``, so that a look-up refuses them.
+def from_front(op: str, index: Tensor, size: int) -> Tensor:
+    """``index``, for a look-up that shall not count negative ones from the end.
 
-    A look-up counts negative indices from the end; classes and tokens must not be.
+    Raises: OutOfRangeError in the name of ``op`` for one outside of [0, size), DtypeError for an
+        index that is neither int32 nor int64.
     """
-    return fn.where(index < 0, index - size, index)
+    if index.dtype not in (_C.int32, _C.int64):
+        raise _C.DtypeError(
+            f"{op}: dtype does not fit an index: {index.dtype.name}; cast to int32 or int64 first"
+        )
+    return _C.emit("index_from_front", index, size=size, function=op)

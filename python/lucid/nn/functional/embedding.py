@@ -5,7 +5,7 @@ from __future__ import annotations
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.nn.functional._arguments import reject_negative, require_tensors
+from lucid.nn.functional._arguments import from_front, require_tensors
 
 
 def _padding_row(padding_idx: int, rows: int) -> int:
@@ -48,7 +48,7 @@ def embedding(
         if is_set:
             raise _C.UnsupportedError(f"embedding: {name} is not supported; leave it unset")
     rows = weight.shape[0]
-    output = _C.emit("take", weight, reject_negative(input, rows), dim=0)
+    output = _C.emit("take", weight, from_front("embedding", input, rows), dim=0)
     if padding_idx is None:
         return output
     is_padding = (input == _padding_row(padding_idx, rows)).reshape(
@@ -83,5 +83,5 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     shape = tuple(tensor.shape)
     zeros = fn.zeros((*shape, num_classes), dtype=_C.int64, device=device)
     ones = fn.ones((*shape, 1), dtype=_C.int64, device=device)
-    index = reject_negative(tensor, num_classes).unsqueeze(-1)
+    index = from_front("one_hot", tensor, num_classes).unsqueeze(-1)
     return _C.emit("scatter", zeros, index, ones, dim=len(shape))

@@ -7,7 +7,7 @@ import math
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.nn.functional._arguments import reject_negative, require_tensors
+from lucid.nn.functional._arguments import from_front, require_tensors
 from lucid.nn.functional.embedding import _padding_row
 
 _OP = "embedding_bag"
@@ -84,7 +84,7 @@ def embedding_bag(
         "sparse": sparse,
     }
     _check(input, offsets, mode, per_sample_weights, options)
-    rows = _C.emit("take", weight, reject_negative(input, weight.shape[0]), dim=0)
+    rows = _C.emit("take", weight, from_front(_OP, input, weight.shape[0]), dim=0)
     counted = None
     if padding_idx is not None:
         counted = (input != _padding_row(padding_idx, weight.shape[0])).unsqueeze(-1)

@@ -10,7 +10,7 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.functions.arguments import user_stacklevel
 from lucid.functions.precision import autocast_as
-from lucid.nn.functional._arguments import reject_negative, require_tensors
+from lucid.nn.functional._arguments import from_front, require_tensors
 from lucid.nn.functional.activation import log_softmax, logsigmoid
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 
@@ -178,7 +178,7 @@ def nll_loss(
     classes = scores.shape[1]
     flat = target.reshape(-1)
     is_counted = flat != ignore_index
-    chosen = fn.where(is_counted, reject_negative(flat, classes), fn.zeros_like(flat))
+    chosen = from_front(op, fn.where(is_counted, flat, fn.zeros_like(flat)), classes)
     picked = _C.emit("gather", scores, chosen.unsqueeze(1), dim=1).squeeze(1)
     if weight is None:
         factor = is_counted.to(input.dtype)
