@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/convolution.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/threads/team.h"
@@ -21,6 +22,19 @@ inline int64_t choose_chunk(const ConvolutionSpec& spec, int64_t units, int64_t 
   return std::max<int64_t>(divide_up(units, chunks), 1);
 }
 
+/// to[j][i] = from[i][j]; the `_row` arguments are elements between rows.
+inline void transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to,
+                      int64_t to_row) {
+  block_product_kernels().transpose(from, from_row, rows, columns, to, to_row);
+}
+
+inline void transpose(const double* from, int64_t from_row, int64_t rows, int64_t columns,
+                      double* to, int64_t to_row) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+  }
+}
+
 /// Adds `chunks` partial sums (group, channel and tap, filter) in order into the first one, and
 /// turns it into the weight's (group, filter, channel and tap).
 template <class T>
@@ -32,16 +46,20 @@ void add_partials(const ConvolutionSpec& spec, int64_t chunks, T* partials, T* r
     std::fill_n(result, size, T{0});
     return;
   }
+  constexpr int64_t kBlockRows = 64;  // turned together: whole lines of the result are written
   const double row_ns = static_cast<double>(chunks * filters) * 0.2 + 2.0;
-  parallel_for(spec.groups * rows, 64, row_ns, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      T* const sum = partials + row * filters;
+  const int64_t blocks = divide_up(rows, kBlockRows);
+  parallel_for(spec.groups * blocks, 1, row_ns * kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t group = block / blocks;
+      const int64_t row = block % blocks * kBlockRows;
+      const int64_t count = std::min(kBlockRows, rows - row);
+      T* const sum = partials + (group * rows + row) * filters;
       for (int64_t chunk = 1; chunk < chunks; ++chunk) {
         const T* const partial = sum + chunk * size;
-        for (int64_t f = 0; f < filters; ++f) sum[f] += partial[f];
+        for (int64_t i = 0; i < count * filters; ++i) sum[i] += partial[i];
       }
-      T* const target = result + row / rows * filters * rows + row % rows;
-      for (int64_t f = 0; f < filters; ++f) target[f * rows] = sum[f];
+      transpose(sum, filters, count, filters, result + group * filters * rows + row, rows);
     }
   });
 }

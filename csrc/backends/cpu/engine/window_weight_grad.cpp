@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cpu/engine/block_product.h"
 #include "backends/cpu/engine/padded_layout.h"
 #include "backends/cpu/engine/sizes.h"
 #include "backends/cpu/engine/slots.h"
@@ -20,16 +19,6 @@ constexpr int64_t kLargeFrameBytes = 1024 * 1024;  // where the sums themselves 
 constexpr int64_t kLargeWeightBytes = 512 * 1024;
 constexpr int64_t kMaxPartialElements = int64_t{1} << 19;
 constexpr int64_t kTasksPerThread = 4;
-
-void transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to) {
-  block_product_kernels().transpose(from, from_row, rows, columns, to, rows);
-}
-
-void transpose(const double* from, int64_t from_row, int64_t rows, int64_t columns, double* to) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * from_row + j];
-  }
-}
 
 /// dw[f][c, tap] = sum over images and outputs of x[c][output * stride + tap] dy[f][output]. A
 /// chunk's sums are kept as (group, channel and tap, filter): the filters fill the registers.
@@ -178,7 +167,7 @@ class WindowWeightGrad final : public Convolution {
                  frame_rows_, frame);
     const T* const from = grad + (image * spec_.filters + group * filters_) * spec_.output_size();
     transpose(from + row * spec_.axes[2].output, spec_.output_size(), filters_,
-              strip * outputs_of_row(), turned);
+              strip * outputs_of_row(), turned, filters_);
   }
 
   ConvolutionSpec spec_;
