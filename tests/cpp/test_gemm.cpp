@@ -169,7 +169,7 @@ TEST(small_products_are_right) {
 
 TEST(large_products_are_right) {
   const int64_t sizes[][3] = {
-      {300, 257, 260}, {130, 1030, 1100}, {1024, 65, 513}, {600, 1100, 300}};
+      {300, 257, 260}, {130, 1030, 1100}, {1024, 130, 513}, {600, 1100, 300}};
   for (const auto& size : sizes) {
     for (const GemmSpec& spec : all_forms(size[0], size[1], size[2])) {
       check_close<float>(spec);
@@ -256,32 +256,35 @@ TEST(batches_broadcast) {
 }
 
 TEST(panels_kept_in_a_workspace_give_the_same_bits) {
-  constexpr int64_t kM = 450;  // three blocks of rows
+  constexpr int64_t kM = 450;  // three or four blocks of rows
   constexpr int64_t kN = 75;
-  constexpr int64_t kK = 530;
+  constexpr int64_t kK = 1060;  // two blocks of the depth
   const auto a = numbers<float>(kM * kK, 1);
   const auto b = numbers<float>(kK * kN, 2);
-  for (const bool transposed : {false, true}) {
-    std::vector<float> c[2] = {std::vector<float>(kM * kN), std::vector<float>(kM * kN)};
-    const int64_t columns = (kN + kMaxPanelColumns - 1) / kMaxPanelColumns * kMaxPanelColumns;
-    std::vector<float> workspace(static_cast<size_t>(columns * kProductDepthBlock) + 1, -7.0f);
-    for (const bool kept : {false, true}) {
-      block_product(BlockProduct<float>{.a = a.data(),
-                                        .a_row = kK,
-                                        .a_depth = 1,
-                                        .b = b.data(),
-                                        .b_depth = transposed ? 1 : kN,
-                                        .b_column = transposed ? kK : 1,
-                                        .c = c[kept ? 1 : 0].data(),
-                                        .c_row = kN,
-                                        .m = kM,
-                                        .n = kN,
-                                        .k = kK,
-                                        .workspace = kept ? workspace.data() : nullptr});
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      std::vector<float> c[2] = {std::vector<float>(kM * kN), std::vector<float>(kM * kN)};
+      const int64_t columns = (kN + kMaxPanelColumns - 1) / kMaxPanelColumns * kMaxPanelColumns;
+      constexpr int64_t kDepth = kPanelDepthBytes / sizeof(float);
+      std::vector<float> workspace(static_cast<size_t>(columns * kDepth) + 1, -7.0f);
+      for (const bool kept : {false, true}) {
+        block_product(BlockProduct<float>{.a = a.data(),
+                                          .a_row = transpose_a ? 1 : kK,
+                                          .a_depth = transpose_a ? kM : 1,
+                                          .b = b.data(),
+                                          .b_depth = transpose_b ? 1 : kN,
+                                          .b_column = transpose_b ? kK : 1,
+                                          .c = c[kept ? 1 : 0].data(),
+                                          .c_row = kN,
+                                          .m = kM,
+                                          .n = kN,
+                                          .k = kK,
+                                          .workspace = kept ? workspace.data() : nullptr});
+      }
+      CHECK(same_bits(c[0], c[1]));
+      CHECK(workspace[0] != -7.0f);       // it was used
+      CHECK_EQ(workspace.back(), -7.0f);  // and not overrun
     }
-    CHECK(same_bits(c[0], c[1]));
-    CHECK(workspace[0] != -7.0f);       // it was used
-    CHECK_EQ(workspace.back(), -7.0f);  // and not overrun
   }
 }
 

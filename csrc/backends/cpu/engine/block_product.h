@@ -7,8 +7,8 @@
 
 namespace lucid::cpu {
 
-/// Depth of a packed panel of b, of float32.
-constexpr int64_t kProductDepthBlock = 256;
+/// Bytes that a column of a packed panel of b takes at most.
+constexpr int64_t kPanelDepthBytes = 4096;
 /// Columns that one panel may be wide at most.
 constexpr int64_t kMaxPanelColumns = 32;
 
@@ -32,8 +32,8 @@ struct BlockProduct {
   int64_t bias_row = 0;     ///< elements between the biases of two rows
   int64_t bias_column = 1;  ///< elements between the biases of two columns: 0 or 1
   bool accumulate = false;  ///< continue the chains that c holds
-  /// Room for kProductDepthBlock rows of float32 (half of them of float64) of n columns, rounded up
-  /// to panels. Without it b is packed again for each block of rows.
+  /// Room for n columns of b, rounded up to panels, of kPanelDepthBytes (or k elements if that is
+  /// less) each. Without it b is packed again for each block of rows.
   T* workspace = nullptr;
 };
 

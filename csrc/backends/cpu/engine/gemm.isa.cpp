@@ -8,10 +8,24 @@ namespace lucid::cpu::LUCID_ISA {
 namespace {
 
 template <class T>
-constexpr int64_t kDepthBlock = kProductDepthBlock * 4 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kPanelDepth = kPanelDepthBytes / static_cast<int64_t>(sizeof(T));
 template <class T>
-constexpr int64_t kStagedDepthStride = kDepthBlock<T> + 64 / static_cast<int64_t>(sizeof(T));
-constexpr int64_t kBlockRows = 192;  // staged rows of a take 204 KiB of the stack
+constexpr int64_t kTransposedDepth = 1024 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kMaxBlockRows = 192;
+constexpr int64_t kBlockBytes = 576 * 1024;  // of a: they stay in the second-level cache
+
+/// Rows of b in a panel at most. Deep panels pass over c less often. But each depth of a transposed
+/// a has lines of its own, and lines a power of two apart push each other out of the caches.
+template <class T>
+int64_t panel_depth(const BlockProduct<T>& product) {
+  return smaller(product.k, product.a_depth == 1 ? kPanelDepth<T> : kTransposedDepth<T>);
+}
+
+template <class T>
+int64_t block_rows(int64_t depth) {
+  const int64_t row_bytes = depth * static_cast<int64_t>(sizeof(T));
+  return row_bytes == 0 ? kMaxBlockRows : smaller(kMaxBlockRows, kBlockBytes / row_bytes);
+}
 
 /// Reading b in place pays while few rows use it or it stays in the first-level cache.
 template <class T>
@@ -21,25 +35,16 @@ bool worth_packing(const BlockProduct<T>& product) {
   return product.m > 3 * kMaxRows && product.n * product.k > kInCache;
 }
 
-/// True if rows (or columns) of a are so far apart that a tile's would share few cache sets.
+/// A tile uses so little of a line of a transposed a that several tiles fetch the same line.
 template <class T>
-bool worth_staging(const BlockProduct<T>& product) {
-  constexpr int64_t kFar = 2048 / sizeof(T);
-  const int64_t distance = product.a_depth == 1 ? product.a_row : product.a_depth;
-  return product.n >= 4 * kPanelColumns<T> && product.m > kMaxRows && distance >= kFar;
-}
+constexpr bool kNarrowTiles = kMaxRows * sizeof(T) < 32;
 
-/// Copies (rows, depth) of a, so that tiles read memory of a fixed small extent.
+/// True if those lines push each other out of the first-level cache, so that a copy costs less.
 template <class T>
-void stage(const BlockProduct<T>& product, const T* a, int64_t rows, int64_t depth, T* to) {
-  const bool by_rows = product.a_depth == 1;
-  const int64_t lines = by_rows ? rows : depth;
-  const int64_t length = by_rows ? depth : rows;
-  const int64_t distance = by_rows ? product.a_row : product.a_depth;
-  const int64_t stride = by_rows ? kStagedDepthStride<T> : kBlockRows;
-  for (int64_t i = 0; i < lines; ++i) {
-    std::memcpy(to + i * stride, a + i * distance, static_cast<size_t>(length) * sizeof(T));
-  }
+bool worth_copying_a(const BlockProduct<T>& product) {
+  constexpr int64_t kSameSet = 4096 / sizeof(T);
+  return kNarrowTiles<T> && product.a_row == 1 && product.a_depth % kSameSet == 0 &&
+         product.m > kMaxRows && product.n >= 4 * kPanelColumns<T>;
 }
 
 /// One block of the depth: where it begins, and how a's and b's parts of it are read.
@@ -49,7 +54,8 @@ struct DepthBlock {
   int64_t depth;
   bool packed;  ///< b is read from panels
   bool kept;    ///< the panels of all columns lie side by side in the workspace
-  bool staged;  ///< a is read from a copy
+  bool filled;  ///< and earlier rows have packed them
+  bool copied;  ///< a is read from a copy
 };
 
 template <class T>
@@ -57,29 +63,22 @@ const T* first_of_b(const BlockProduct<T>& product, int64_t begin, int64_t colum
   return product.b + begin * product.b_depth + column * product.b_column;
 }
 
-template <class T>
-void pack_all(const BlockProduct<T>& product, const DepthBlock<T>& block) {
-  for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
-    pack(first_of_b(product, block.begin, column), product.b_depth, product.b_column, block.depth,
-         smaller(product.n - column, kPanelColumns<T>),
-         product.workspace + column * kDepthBlock<T>);
-  }
-}
-
-/// At most kBlockRows rows of c, over one block of the depth.
+/// One block of the rows of c, over one block of the depth.
 template <class T>
 void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
-  alignas(64) T panel[kDepthBlock<T> * kPanelColumns<T>];
-  alignas(64) T staged_a[kBlockRows * kStagedDepthStride<T>];
+  alignas(64) T panel[kPanelDepth<T> * kPanelColumns<T>];
+  alignas(64) T copy_of_a[kNarrowTiles<T> ? kTransposedDepth<T> * kMaxBlockRows : 1];
   Tile<T> tile{};
   tile.a = product.a + block.begin * product.a_depth;
   tile.a_row = product.a_row;
   tile.a_depth = product.a_depth;
-  if (block.staged) {
-    stage(product, tile.a, product.m, block.depth, staged_a);
-    tile.a = staged_a;
-    tile.a_row = product.a_depth == 1 ? kStagedDepthStride<T> : 1;
-    tile.a_depth = product.a_depth == 1 ? 1 : kBlockRows;
+  if (block.copied) {
+    for (int64_t p = 0; p < block.depth; ++p) {
+      std::memcpy(copy_of_a + p * kMaxBlockRows, tile.a + p * product.a_depth,
+                  static_cast<size_t>(product.m) * sizeof(T));
+    }
+    tile.a = copy_of_a;
+    tile.a_depth = kMaxBlockRows;
   }
   tile.b_depth = block.packed ? kPanelColumns<T> : product.b_depth;
   tile.c_row = product.c_row;
@@ -91,11 +90,12 @@ void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
   for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
     const int64_t columns = smaller(product.n - column, kPanelColumns<T>);
     tile.b = first_of_b(product, block.begin, column);
-    if (block.kept) {
-      tile.b = product.workspace + column * kDepthBlock<T>;
-    } else if (block.packed) {
-      pack(tile.b, product.b_depth, product.b_column, block.depth, columns, panel);
-      tile.b = panel;
+    if (block.packed) {
+      T* const packed = block.kept ? product.workspace + column * block.depth : panel;
+      if (!block.filled) {
+        pack(tile.b, product.b_depth, product.b_column, block.depth, columns, packed);
+      }
+      tile.b = packed;
     }
     tile.c = product.c + column;
     tile.bias =
@@ -106,14 +106,15 @@ void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
 
 template <class T>
 void run(const BlockProduct<T>& product) {
-  const int64_t num_parts = (product.m + kBlockRows - 1) / kBlockRows;
+  const int64_t depth = panel_depth(product);
+  const int64_t rows = block_rows<T>(depth);
+  const int64_t num_parts = (product.m + rows - 1) / rows;
   DepthBlock<T> block{};
   block.packed = worth_packing(product);
   block.kept = block.packed && product.workspace != nullptr && num_parts > 1;
-  block.staged = worth_staging(product);
+  block.copied = worth_copying_a(product);
   do {  // once also for k == 0: c becomes zeros and bias
-    block.depth = smaller(product.k - block.begin, kDepthBlock<T>);
-    if (block.kept) pack_all(product, block);
+    block.depth = smaller(product.k - block.begin, depth);
     for (int64_t i = 0; i < num_parts; ++i) {
       BlockProduct<T> part = product;
       const int64_t row = product.m * i / num_parts;
@@ -121,6 +122,7 @@ void run(const BlockProduct<T>& product) {
       part.a += row * product.a_row;
       part.c += row * product.c_row;
       if (product.bias != nullptr) part.bias += row * product.bias_row;
+      block.filled = block.kept && i > 0;
       multiply_rows(part, block);
     }
     block.begin += block.depth;

@@ -136,14 +136,10 @@ void pack(const T* b, int64_t b_depth, int64_t b_column, int64_t depth, int64_t 
     pack_rows(b, b_depth, depth, columns, panel);
     return;
   }
-  const int64_t fast_depth = b_depth == 1 ? depth / 4 * 4 : 0;
   int64_t j = 0;
-  for (; j + kCount <= columns && fast_depth > 0; j += kCount) {
-    for (int64_t p = 0; p < fast_depth; p += 4) {
-      Registers<T>::transpose(b + j * b_column + p, b_column, panel + p * kStride + j, kStride);
-    }
-    for (int64_t p = fast_depth; p < depth; ++p) {
-      for (int64_t q = j; q < j + kCount; ++q) panel[p * kStride + q] = b[p + q * b_column];
+  if (b_depth == 1) {
+    for (; j + kCount <= columns; j += kCount) {
+      transpose_rows(b + j * b_column, b_column, depth, panel + j, kStride);
     }
   }
   for (; j < columns; ++j) {
