@@ -15,6 +15,7 @@ using Place = TileProgram::Place;
 constexpr int64_t kAlignment = 64;
 constexpr double kRangeNs = 20e3;   // work of one range of the parallel loop
 constexpr double kTrafficNs = 0.1;  // memory traffic of an element of an operand, roughly
+constexpr int64_t kCacheBytes = int64_t{32} << 20;  // more operands come from memory
 
 // Memory for the tiles of one range, kept by its thread from run to run.
 char* tile_memory(size_t bytes) {
@@ -22,6 +23,14 @@ char* tile_memory(size_t bytes) {
   if (memory.size() < bytes + kAlignment) memory.resize(bytes + kAlignment);
   const auto address = reinterpret_cast<uintptr_t>(memory.data());
   return memory.data() + (kAlignment - address % kAlignment) % kAlignment;
+}
+
+// Fetches into the second-level cache. The processor alone does not foresee the next piece of many
+// streams that are read in turn.
+void fetch(const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kAlignment) {
+    __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
+  }
 }
 
 class FusedKernel final : public Kernel {
@@ -41,6 +50,10 @@ class FusedKernel final : public Kernel {
     for (const int64_t bytes : in_bytes_) item_bytes = std::max(item_bytes, bytes);
     const int64_t tile_bytes = plan_.tile_elements() * item_bytes;
     tile_bytes_ = (tile_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    int64_t bytes = 0;  // of an element of all operands
+    for (const int64_t size : in_bytes_) bytes += size;
+    for (const int64_t size : out_bytes_) bytes += size;
+    is_far_ = bytes * count_ > kCacheBytes;
     const auto wanted = static_cast<int64_t>(kRangeNs / cost_ns_);
     grain_ = std::max(wanted / plan_.tile_elements(), int64_t{1}) * plan_.tile_elements();
   }
@@ -74,8 +87,14 @@ class FusedKernel final : public Kernel {
     std::vector<const void*>& inputs = pointers(num_inputs);
     for (int64_t at = begin; at < end; at += tile_size) {
       const int64_t size = std::min(tile_size, end - at);
+      const int64_t next_size = std::min(tile_size, end - at - size);
       for (size_t k = 0; k < num_inputs; ++k) {
-        inputs[k] = plan_.tile(k, context.inputs[k], at, size, memory + k * stride);
+        char* const buffer = memory + k * stride;
+        inputs[k] = plan_.tile(k, context.inputs[k], at, size, buffer);
+        if (is_far_ && inputs[k] != buffer) {
+          fetch(static_cast<const char*>(inputs[k]) + size * in_bytes_[k],
+                next_size * in_bytes_[k]);
+        }
       }
       for (const TileProgram::Instruction& instruction : program_.instructions) {
         const void* operands[3] = {};
@@ -110,6 +129,7 @@ class FusedKernel final : public Kernel {
   int64_t tile_bytes_ = 0;
   int64_t grain_ = 0;
   double cost_ns_ = 0.0;
+  bool is_far_ = false;  ///< the operands lie in memory, not in a cache
   std::vector<int64_t> in_bytes_;
   std::vector<int64_t> out_bytes_;
 };
