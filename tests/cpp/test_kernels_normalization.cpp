@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "kernel_testing.h"
+#include "planner/plan.h"
 
 namespace lucid::testing {
 namespace {
@@ -187,6 +188,37 @@ TEST(batch_norm_and_gradient) {
         CHECK(distance(grads[1].elements(), expected.dweight) < 10 * tolerance(dtype));
         CHECK(distance(grads[2].elements(), expected.dbias) < 10 * tolerance(dtype));
       }
+    }
+  }
+}
+
+void check_in_place(std::string_view op, const Inputs& inputs, const Attrs& attrs) {
+  CHECK(planner::allows_overwrite(ops::get(op), 0, 0));
+  const std::vector<Value> apart = run(op, inputs, attrs);
+  for (const int threads : {1, 3}) {
+    cpu::set_num_threads(threads);
+    OneNode node(op, inputs, attrs);
+    const std::vector<Value>& found = node.run_in_place();
+    for (size_t i = 0; i < apart.size(); ++i) CHECK(found[i].same_bits(apart[i]));
+  }
+  cpu::set_num_threads(1);
+}
+
+TEST(norms_write_over_what_they_read) {
+  for (const DType dtype : {DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const Shape& shape : {Shape{1, 3, 1}, Shape{70, 67}, Shape{9, 5, 33}, Shape{3, 4, 5003}}) {
+      const Value x = normal(dtype, shape, 1);
+      const Value grad = normal(dtype, shape, 2);
+      const Value row = normal(dtype, {shape[shape.rank() - 1]}, 3);
+      const Value channel = normal(dtype, {shape[1]}, 4);
+      const Attrs rows{int64_t{1}, 1e-5};
+      check_in_place("layer_norm", {x, row, row}, rows);
+      const auto normal_rows = run("layer_norm", {x, row, row}, rows);
+      check_in_place("layer_norm_grad", {grad, x, normal_rows[1], normal_rows[2], row},
+                     Attrs{int64_t{1}});
+      check_in_place("batch_norm", {x, channel, channel}, Attrs{1e-5});
+      const auto channels = run("batch_norm", {x, channel, channel}, Attrs{1e-5});
+      check_in_place("batch_norm_grad", {grad, x, channels[1], channels[3], channel}, Attrs{});
     }
   }
 }
