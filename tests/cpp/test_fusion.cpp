@@ -282,6 +282,32 @@ graph {
            std::string("neg sum fused(2 of 2 to 1)"));
 }
 
+// AdamW of one parameter: the decayed weight waits while both moments are made.
+TEST(an_update_of_a_parameter_is_one_node) {
+  CHECK_EQ(outline(R"(
+graph {
+  %0 = input argument float32[16]
+  %1 = input argument float32[16]
+  %2 = input argument float32[16]
+  %3 = input argument float32[16]
+  %4 = input argument float32[]
+  %5 = mul(%0, %4) : float32[16]
+  %6 = sub(%1, %2) : float32[16]
+  %7 = mul(%6, %4) : float32[16]
+  %8 = add(%2, %7) : float32[16]
+  %9 = mul(%1, %1) : float32[16]
+  %10 = mul(%9, %4) : float32[16]
+  %11 = mul(%3, %4) : float32[16]
+  %12 = add(%11, %10) : float32[16]
+  %13 = sqrt(%12) : float32[16]
+  %14 = div(%8, %13) : float32[16]
+  %15 = sub(%5, %14) : float32[16]
+  return %15, %8, %12
+}
+)"),
+           std::string("fused(11 of 5 to 3)"));
+}
+
 // A cluster must not read, through another, what it makes itself.
 TEST(clusters_never_read_each_other_in_a_circle) {
   const ir::Graph graph = parse_graph(R"(

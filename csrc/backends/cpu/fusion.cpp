@@ -77,13 +77,24 @@ class Clustering {
     });
   }
 
+  // Nodes after a cluster's last member that are in no open cluster: those of a neighbour may
+  // well end up in the same one.
+  size_t strangers_between(const Cluster& before, size_t node) const {
+    size_t strangers = 0;
+    for (size_t i = node; --i > before.members.back() && strangers < kMaxDistance;) {
+      const int place = cluster_of_[i];
+      if (place < 0 || !clusters_[static_cast<size_t>(place)].is_open) ++strangers;
+    }
+    return strangers;
+  }
+
   // The open cluster that a node belongs to: one that it reads from, or that reads what it reads.
   int choose(size_t node) {
     int sharing = -1;
     for (const int place : open_) {
       const Cluster& candidate = cluster(place);
       const bool fits = shape_of(candidate) == shape_of(node) &&
-                        node - candidate.members.back() <= kMaxDistance &&
+                        strangers_between(candidate, node) < kMaxDistance &&
                         candidate.members.size() < kMaxMembers &&
                         candidate.inputs.size() + 3 <= kMaxInputs;
       if (!fits) continue;
@@ -100,7 +111,7 @@ class Clustering {
     Cluster& source = cluster(from);
     Cluster& target = cluster(into);
     const bool fits = shape_of(source) == shape_of(target) &&
-                      node - source.members.back() <= kMaxDistance &&
+                      strangers_between(source, node) < kMaxDistance &&
                       source.members.size() + target.members.size() < kMaxMembers &&
                       source.inputs.size() + target.inputs.size() + 3 <= kMaxInputs;
     if (!fits) return;
