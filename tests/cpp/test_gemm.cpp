@@ -239,6 +239,39 @@ TEST(a_slice_of_a_block_product_has_the_bits_of_the_whole) {
   CHECK(same_bits(sliced, whole));
 }
 
+// Where rows of c are whole lines of memory and where they are not.
+TEST(results_past_the_caches_have_the_bits_of_a_slice) {
+  constexpr int64_t kM = 2050;
+  constexpr int64_t kK = 20;
+  constexpr int64_t kRows = 40;  // the last ones: too few to go past the caches
+  for (const int64_t n : {2064, 2051}) {
+    const Case<float> given({.m = kM, .n = n, .k = kK, .transpose_b = true, .bias = true});
+    const auto gemm = make_gemm(given.spec);
+    const AlignedBytes scratch(gemm->scratch_bytes());
+    const AlignedBytes memory(static_cast<size_t>(kM * n + 1) * sizeof(float));
+    BlockProduct<float> slice{.a = given.a.data() + (kM - kRows) * kK,
+                              .a_row = kK,
+                              .a_depth = 1,
+                              .b = given.b.data(),
+                              .b_depth = 1,
+                              .b_column = kK,
+                              .c = nullptr,
+                              .c_row = n,
+                              .m = kRows,
+                              .n = n,
+                              .k = kK};
+    std::vector<float> expected(static_cast<size_t>(kRows * n));
+    slice.c = expected.data();
+    slice.bias = given.bias.data();
+    block_product(slice);
+    for (const int64_t offset : {0, 1}) {
+      float* const c = static_cast<float*>(memory.data) + offset;
+      gemm->run(given.a.data(), given.b.data(), given.bias.data(), c, scratch.data);
+      CHECK(std::equal(expected.begin(), expected.end(), c + (kM - kRows) * n));
+    }
+  }
+}
+
 TEST(batches_broadcast) {
   const int64_t sizes[][3] = {{5, 7, 9}, {40, 33, 20}, {150, 140, 1100}};
   for (const auto& size : sizes) {

@@ -35,6 +35,7 @@ struct BlockProduct {
   /// Room for n columns of b, rounded up to panels, of kPanelDepthBytes (or k elements if that is
   /// less) each. Without it b is packed again for each block of rows.
   T* workspace = nullptr;
+  bool past_caches = false;  ///< c is so large that it would not stay in them
 };
 
 /// The code of one instruction set.

@@ -63,6 +63,12 @@ const T* first_of_b(const BlockProduct<T>& product, int64_t begin, int64_t colum
   return product.b + begin * product.b_depth + column * product.b_column;
 }
 
+/// True if rows of a tile are whole lines of memory: a part of a line past the caches costs more.
+template <class T>
+bool has_whole_lines(const T* c, int64_t c_row) {
+  return reinterpret_cast<uintptr_t>(c) % 64 == 0 && c_row % kLineElements<T> == 0;
+}
+
 /// One block of the rows of c, over one block of the depth.
 template <class T>
 void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
@@ -87,6 +93,8 @@ void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
   tile.depth = block.depth;
   tile.accumulate = product.accumulate || block.begin > 0;
   const bool last = block.begin + block.depth == product.k;
+  const bool stream =
+      product.past_caches && last && !tile.accumulate && has_whole_lines(product.c, product.c_row);
   for (int64_t column = 0; column < product.n; column += kPanelColumns<T>) {
     const int64_t columns = smaller(product.n - column, kPanelColumns<T>);
     tile.b = first_of_b(product, block.begin, column);
@@ -100,8 +108,10 @@ void multiply_rows(const BlockProduct<T>& product, const DepthBlock<T>& block) {
     tile.c = product.c + column;
     tile.bias =
         last && product.bias != nullptr ? product.bias + column * product.bias_column : nullptr;
+    tile.stream = stream && columns == kPanelColumns<T>;
     multiply_panel(tile, product.m, columns);
   }
+  if (stream) end_streams();
 }
 
 template <class T>

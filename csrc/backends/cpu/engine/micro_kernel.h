@@ -31,6 +31,7 @@ struct Tile {
   int64_t bias_row;
   int64_t bias_column;
   bool accumulate;
+  bool stream = false;  ///< c goes past the caches: whole aligned registers, kPanelRegs of them
   typename Registers<T>::Mask mask{};  ///< lanes of the last register
 };
 
@@ -64,7 +65,7 @@ void micro_kernel(const Tile<T>& tile) {
     sums[i] = tile.accumulate ? load_row<T, kRegs>(tile.c + i * tile.c_row, tile.mask)
                               : filled_row<T, kRegs>(T{0});
   }
-  if (!tile.accumulate) prefetch_rows<T, kRows, kRegs>(tile.c, tile.c_row);
+  if (!tile.accumulate && !tile.stream) prefetch_rows<T, kRows, kRegs>(tile.c, tile.c_row);
   const T* b = tile.b;
   for (int64_t p = 0; p < tile.depth; ++p) {
     const Row<T, kRegs> b_row = load_row<T, kRegs>(b, tile.mask);
@@ -82,6 +83,13 @@ void micro_kernel(const Tile<T>& tile) {
     for (int i = 0; i < kRows; ++i) {
       const Row<T, kRegs> bias = bias_of_row<T, kRegs>(tile, i);
       for (int r = 0; r < kRegs; ++r) sums[i].reg[r] = sums[i].reg[r] + bias.reg[r];
+    }
+  }
+  if constexpr (kCanStream<T> && kRegs == kPanelRegs) {
+    if (tile.stream) {
+#pragma GCC unroll 12
+      for (int i = 0; i < kRows; ++i) stream_row<T, kRegs>(tile.c + i * tile.c_row, sums[i]);
+      return;
     }
   }
 #pragma GCC unroll 12

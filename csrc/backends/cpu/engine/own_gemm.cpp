@@ -20,7 +20,10 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kColumnUnit = 64;  // two panels of the widest micro-kernel
 constexpr int64_t kRowUnit = 12;     // rows of the highest micro-kernel
 constexpr int64_t kMinRows = 48;
-constexpr int64_t kMaxColumns = 512;       // of a task, so that its part of b stays in the cache
+constexpr int64_t kMaxColumns = 512;  // of a task, so that its part of b stays in the cache
+// Of a c that leaves no room for the operands in a cache of 32 MB. Written past the caches, its
+// lines are not read first.
+constexpr int64_t kPastCachesBytes = 16 << 20;
 constexpr int64_t kSharedPanelRows = 256;  // of c: fewer are one block, which packs b once anyway
 
 /// How one product is cut into tasks. Any cut gives the same bits.
@@ -88,6 +91,7 @@ class OwnGemm final : public Gemm {
                 .n = spec.n,
                 .k = spec.k};
     if (spec.n == 1 && spec.m > 1) make_row_of_column();
+    product_.past_caches = c_size_ * static_cast<int64_t>(sizeof(T)) >= kPastCachesBytes;
     const double product_ns = kCallNs + 2.0 * static_cast<double>(c_size_) *
                                             static_cast<double>(spec.k) * sizeof(T) /
                                             kProductBytesPerNs;

@@ -21,7 +21,8 @@
 
 namespace lucid::cpu::LUCID_ISA {
 
-// One register of T: load, masked load and store of the first `count` lanes, and fma. Baseline
+// One register of T: load, masked load and store of the first `count` lanes, and fma; `stream`
+// stores an aligned register past the caches, where there is such an instruction. Baseline
 // x86 has no fma instruction: there a product rounds twice, alike in every call.
 template <class T>
 struct Registers;
@@ -39,6 +40,7 @@ struct Registers<float> {
   static Reg load(const float* from, Mask mask) { return _mm512_maskz_loadu_ps(mask, from); }
   static void store(float* to, Reg x) { _mm512_storeu_ps(to, x); }
   static void store(float* to, Reg x, Mask mask) { _mm512_mask_storeu_ps(to, mask, x); }
+  static void stream(float* to, Reg x) { _mm512_stream_ps(to, x); }
   static Reg fill(float x) { return _mm512_set1_ps(x); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg gather_quads(const float* from, int64_t row) {
@@ -99,6 +101,7 @@ struct Registers<double> {
   static Reg load(const double* from, Mask mask) { return _mm512_maskz_loadu_pd(mask, from); }
   static void store(double* to, Reg x) { _mm512_storeu_pd(to, x); }
   static void store(double* to, Reg x, Mask mask) { _mm512_mask_storeu_pd(to, mask, x); }
+  static void stream(double* to, Reg x) { _mm512_stream_pd(to, x); }
   static Reg fill(double x) { return _mm512_set1_pd(x); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_pd(a, b, c); }
   static Reg gather_pairs(const double* from, int64_t row) {
@@ -133,6 +136,7 @@ struct Registers<float> {
   static Reg load(const float* from, Mask mask) { return _mm256_maskload_ps(from, mask); }
   static void store(float* to, Reg x) { _mm256_storeu_ps(to, x); }
   static void store(float* to, Reg x, Mask mask) { _mm256_maskstore_ps(to, mask, x); }
+  static void stream(float* to, Reg x) { _mm256_stream_ps(to, x); }
   static Reg fill(float x) { return _mm256_set1_ps(x); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
   static Reg gather_quads(const float* from, int64_t row) {
@@ -165,6 +169,7 @@ struct Registers<double> {
   static Reg load(const double* from, Mask mask) { return _mm256_maskload_pd(from, mask); }
   static void store(double* to, Reg x) { _mm256_storeu_pd(to, x); }
   static void store(double* to, Reg x, Mask mask) { _mm256_maskstore_pd(to, mask, x); }
+  static void stream(double* to, Reg x) { _mm256_stream_pd(to, x); }
   static Reg fill(double x) { return _mm256_set1_pd(x); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
   static Reg gather_pairs(const double* from, int64_t row) {
@@ -266,6 +271,22 @@ inline void store_row(T* to, const Row<T, kRegs>& row, typename Registers<T>::Ma
   for (int r = 0; r + 1 < kRegs; ++r)
     Registers<T>::store(to + r * Registers<T>::kCount, row.reg[r]);
   Registers<T>::store(to + (kRegs - 1) * Registers<T>::kCount, row.reg[kRegs - 1], mask);
+}
+
+/// True if T's registers can be stored past the caches.
+template <class T>
+inline constexpr bool kCanStream = requires { Registers<T>::stream; };
+
+/// As store_row, past the caches; end_streams() before anyone else reads it.
+template <class T, int kRegs>
+inline void stream_row(T* to, const Row<T, kRegs>& row) {
+  for (int r = 0; r < kRegs; ++r) Registers<T>::stream(to + r * Registers<T>::kCount, row.reg[r]);
+}
+
+inline void end_streams() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
 }
 
 }  // namespace lucid::cpu::LUCID_ISA
