@@ -7,9 +7,12 @@ import itertools
 import queue
 import random
 import sys
+import threading
 import types
+import weakref
 from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import lucid
@@ -226,6 +229,13 @@ HELD: list[tuple[str, Callable[[], Any], Change, Change]] = [
     ("UserDict", lambda: UserDict(a=2.0), lambda h: h["a"], put("a")),
     ("UserList", lambda: UserList([2.0]), lambda h: h[0], put(0)),
     ("ChainMap", lambda: ChainMap({"a": 2.0}), lambda h: h["a"], put("a")),
+    (
+        "context variable",
+        lambda: ContextVar("gain", default=2.0),
+        ContextVar.get,
+        lambda h: h.set(5),
+    ),
+    ("event", threading.Event, lambda h: 5 if h.is_set() else 2, threading.Event.set),
     ("array in a dict", lambda: {"w": np.ones(2)}, lambda h: h["w"][1], lambda h: put(1)(h["w"])),
 ]
 
@@ -328,3 +338,97 @@ def test_modules_imported_inside_are_watched(
         settings.__dict__["scale"] = expected
         assert compiled(lucid.ones(())).item() == expected
     assert compiled.cache_info()["misses"] == 2
+
+
+class Parent:
+    def __init__(self) -> None:
+        self.gain = 2.0
+
+
+class Child(nn.Module):
+    """Scales by an attribute of its parent, to which it holds a weak reference."""
+
+    def __init__(self, parent: Parent) -> None:
+        super().__init__()
+        self.parent = weakref.ref(parent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parent = self.parent()
+        assert parent is not None
+        return x * parent.gain
+
+
+def test_what_a_weak_reference_leads_to_is_watched() -> None:
+    parent = Parent()
+    compiled = lucid.compile(Child(parent), fallback="error")
+    for parent.gain in (2.0, 5.0):
+        assert compiled(lucid.ones(())).item() == parent.gain
+
+
+class Counts(nn.Module):
+    """Scales by what it asks of a tensor, whose elements it does not read."""
+
+    def __init__(self, ask: Change) -> None:
+        super().__init__()
+        self.ask = ask
+        self.register_buffer("memory", lucid.ones(2))
+        self.plain = lucid.ones(2)
+        self.listed = [lucid.ones(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.ask(self)
+
+
+def grown(module: Counts) -> None:
+    module.memory = module.plain = module.listed[0] = lucid.ones(5)
+
+
+def in_double(module: Counts) -> None:
+    module.plain = module.plain.double()
+
+
+@pytest.mark.parametrize(
+    ("ask", "change"),
+    [
+        (lambda m: m.memory.shape[0], grown),
+        (lambda m: m.plain.numel(), grown),
+        (lambda m: len(m.listed[0]), grown),
+        (lambda m: 2 if m.plain.dtype == lucid.float32 else 3, in_double),
+        (lambda m: 2 if m.plain.requires_grad else 3, lambda m: m.plain.requires_grad_()),
+    ],
+)
+def test_shapes_and_types_of_tensors_that_are_not_read_are_watched(
+    ask: Change, change: Change
+) -> None:
+    module = Counts(ask)
+    compiled = lucid.compile(module, fallback="error")
+    for _ in range(2):
+        assert compiled(lucid.ones(())).item() == ask(module)
+        assert compiled(lucid.ones(())).item() == ask(module)
+        change(module)
+    assert compiled.cache_info()["misses"] == 2
+
+
+def test_a_tensor_that_the_code_does_not_name_is_no_matter() -> None:
+    module = Holds(2.0, lambda held: held)
+    module.register_buffer("history", lucid.zeros(1))
+    compiled = lucid.compile(module, fallback="error")
+    for size in (1, 2, 3):
+        module.history = lucid.zeros(size)
+        compiled(lucid.ones(()))
+    assert compiled.cache_info()["misses"] == 1
+
+
+class Negates(Holds):
+    """The same with another forward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -super().forward(x)
+
+
+def test_another_class_of_a_module_is_another_signature() -> None:
+    module = Holds(2.0, lambda held: held)
+    compiled = lucid.compile(module, fallback="error")
+    assert compiled(lucid.ones(())).item() == 2
+    module.__class__ = Negates
+    assert compiled(lucid.ones(())).item() == -2

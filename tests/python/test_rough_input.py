@@ -102,6 +102,20 @@ def test_no_rows() -> None:
     assert found == whole_step(lambda x, t: ((model(x) - t) ** 2).sum(), model, *batch)
 
 
+@pytest.mark.parametrize("channels", [(0, 4), (3, 0)], ids=["none in", "none out"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_no_channels(channels: tuple[int, int], transposed: bool, batch: int) -> None:
+    x = floats(1, batch, channels[0], 8, 8)
+    weight = floats(2, *(channels if transposed else channels[::-1]), 3, 3)
+    x.requires_grad_()
+    weight.requires_grad_()
+    y = (F.conv_transpose2d if transposed else F.conv2d)(x, weight, padding=1)
+    y.sum().backward()
+    assert y.shape == (batch, channels[1], 8, 8)
+    assert not any(one.numpy().any() for one in (y.detach(), x.grad, weight.grad))
+
+
 def test_huge_vectors() -> None:
     n = (1 << 22) + 1
     x = floats(1, n)

@@ -6,9 +6,11 @@ import array
 import copy
 import dataclasses
 import struct
+import threading
 import types
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import numpy
@@ -26,11 +28,17 @@ _IMMUTABLE = (bool, int, str, bytes, type(None))
 _ARRAYS = (numpy.ndarray, bytearray, array.array)
 # Classes of the standard library around a container, and the attribute that it is.
 _AROUND = {UserDict: "data", UserList: "data", ChainMap: "maps"}
+# Others of it that are what they answer.
+_ANSWERS: dict[type, Callable[[Any], Any]] = {
+    ContextVar: lambda variable: variable.get(None),
+    threading.Event: threading.Event.is_set,
+    types.MappingProxyType: dict,
+}
 
 
 def can_change(value: Any) -> bool:
     """True for values that can change without being replaced, and that are looked into."""
-    return _is_container(value) or isinstance(value, (*_ARRAYS, *_AROUND, types.MappingProxyType))
+    return _is_container(value) or isinstance(value, (*_ARRAYS, *_AROUND, *_ANSWERS))
 
 
 def _is_container(value: Any) -> bool:
@@ -56,7 +64,8 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
     """A copy that compares equal as long as ``value`` means the same to a trace.
 
     Numbers and strings by type and bits, tuples, lists, dicts, dataclasses and arrays of numbers by
-    content down to ``depth``, everything else by identity. Tensors are fetched anew at each run,
+    content down to ``depth``, context variables and events by what they answer, everything else by
+    identity. Tensors are fetched anew at each run,
     so any tensor equals any other unless ``tensors_by_identity``.
     """
     if isinstance(value, _IMMUTABLE):
@@ -76,8 +85,9 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
     for kind, name in _AROUND.items():
         if isinstance(value, kind):
             return (type(value), freeze(getattr(value, name), tensors_by_identity, depth))
-    if isinstance(value, types.MappingProxyType):
-        value = dict(value)
+    for cls, ask in _ANSWERS.items():
+        if isinstance(value, cls):
+            return (type(value), freeze(ask(value), tensors_by_identity, depth - 1))
     if isinstance(value, (tuple, list, dict, set, deque)) and len(value) > MAX_ITEMS:
         return _Same(value)
     if isinstance(value, set):

@@ -9,6 +9,7 @@ import functools
 import io
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -239,6 +240,7 @@ class Reach:
         self.names: set[str] = set()
         self._names_asked: set[str] = set()
         self._loaded: set[str] = set()  # of ``names``, those that are not only set
+        self._dotted: set[str] = set()  # of these, those that are not only in strings
         self._holders: list[Any] = []  # asked only for what is read
         self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
@@ -253,6 +255,19 @@ class Reach:
         attributes = {id(m.__dict__) for m in self.modules}
         self.iterators = [
             p for p in self.iterators if id(p.holder) not in attributes or p.key in self._loaded
+        ]
+
+    def tensors_looked_at(self, captured: list[Tensor]) -> list[Place]:
+        """Places of tensors that are not captured: the code may have asked for a shape alone."""
+        cells = {tensor._cell_id for tensor in captured}
+        of_modules = {id(m.__dict__) for m in self.modules}
+        of_modules |= {id(m.__dict__.get(name)) for m in self.modules for name in STRUCTURE}
+        return [
+            place
+            for cell, places in self.tensors.items()
+            if cell not in cells
+            for place in places
+            if id(place.holder) not in of_modules or place.key in self._dotted
         ]
 
     def _enter(self, value: Any) -> bool:
@@ -273,6 +288,8 @@ class Reach:
         elif isinstance(value, types.MethodType):
             self._walk(value.__self__, depth)
             self._walk(value.__func__, depth)
+        elif isinstance(value, weakref.ref):
+            self._walk(value(), depth)
         elif isinstance(value, functools.partial):
             self._walk(value.func, depth)
             for key in ("args", "keywords"):
@@ -404,7 +421,8 @@ class Reach:
         asked = set(_attributes_asked_for(code))
         self._names_asked |= asked
         self.names.update(asked, _attributes_read(code))
-        self._loaded.update(asked, _attributes_loaded(code))
+        self._dotted.update(_attributes_loaded(code))
+        self._loaded.update(asked, self._dotted)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
             value = place.get()

@@ -39,6 +39,7 @@ class _ModuleState:
 
     def _take(self) -> dict[str, Any]:
         state = {f"children.{k}": freeze(v) for k, v in self.module._modules.items()}
+        state["__class__"] = type(self.module)
         for kind in ("_parameters", "_buffers"):
             for key, value in getattr(self.module, kind).items():
                 state[f"{kind}.{key}"] = value is None
@@ -81,6 +82,11 @@ def describe_tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
+def _description_at(place: Place) -> dict[str, Any] | None:
+    value = place.get()
+    return describe_tensor(value) if isinstance(value, Tensor) else None
+
+
 class Signature:
     """What a trace depended on beside its arguments.
 
@@ -107,6 +113,9 @@ class Signature:
         for paths, tensor in zip(self._paths, captured, strict=True):
             found = paths[0].get()
             self._tensors.append(describe_tensor(found if isinstance(found, Tensor) else tensor))
+        self._looked_at = [
+            (place, _description_at(place)) for place in reach.tensors_looked_at(captured)
+        ]
         self._compared = self._places + self._containers
         self._sort()
 
@@ -169,6 +178,9 @@ class Signature:
         for watched in self._compared:
             if not watched.means_the_same():
                 return watched.place.name
+        for place, description in self._looked_at:
+            if _description_at(place) != description:
+                return place.name
         return None
 
     def captures(self) -> list[Tensor] | None:

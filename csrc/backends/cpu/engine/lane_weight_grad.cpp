@@ -48,7 +48,8 @@ class LaneWeightGrad final : public Convolution {
     num_slots_ = static_cast<int>(std::clamp<int64_t>(num_tasks(), 1, num_threads()));
     const double flops = 2.0 * static_cast<double>(spec.batch * spec.output_size()) *
                          static_cast<double>(weight_size());
-    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs / static_cast<double>(num_tasks());
+    task_ns_ = flops * sizeof(T) / kConvolutionBytesPerNs /
+               static_cast<double>(std::max<int64_t>(num_tasks(), 1));
   }
 
   size_t scratch_bytes() const override {
@@ -78,10 +79,11 @@ class LaneWeightGrad final : public Convolution {
   int64_t strip_size() const { return spec_.axes[0].output * strip_ * spec_.axes[2].output; }
 
   void choose_split() {
-    const int64_t tasks = chunks_ * spec_.groups;
+    const int64_t tasks = std::max<int64_t>(chunks_ * spec_.groups, 1);
+    const int64_t channels = std::max<int64_t>(spec_.group_channels(), 1);
     const int64_t wanted = num_threads() > 1 ? num_threads() * kTasksPerThread : 1;
-    const int64_t parts = std::clamp<int64_t>(wanted / tasks, 1, spec_.group_channels());
-    channels_ = divide_up(spec_.group_channels(), parts);
+    const int64_t parts = std::clamp<int64_t>(wanted / tasks, 1, channels);
+    channels_ = divide_up(channels, parts);
     channel_parts_ = divide_up(spec_.group_channels(), channels_);
     const ConvolutionAxis& height = spec_.axes[1];
     strip_ = height.output;

@@ -150,12 +150,13 @@ Split choose_split(const WindowPlan& plan) {
   }
   const int64_t tasks =
       divide_up(plan.batch, images) * divide_up(plan.output[1], rows) * plan.groups;
+  const int64_t filters = std::max<int64_t>(plan.filters, 1);
   int64_t parts = 1;
   if (num_threads() > 1 && tasks < num_threads() * kTasksPerThread) {
     parts = std::clamp<int64_t>(num_threads() * kTasksPerThread / std::max<int64_t>(tasks, 1), 1,
-                                divide_up(plan.filters, kFilterUnit));
+                                divide_up(filters, kFilterUnit));
   }
-  return {rows, images, divide_up(plan.filters, parts)};
+  return {rows, images, divide_up(filters, parts)};
 }
 
 template <class T>

@@ -75,12 +75,12 @@ class WindowWeightGrad final : public Convolution {
 
   void choose_split() {
     const int64_t tasks = std::max<int64_t>(chunks_ * spec_.groups, 1);
+    const int64_t channels = std::max<int64_t>(spec_.group_channels(), 1);
     int64_t parts = 1;
     if (tasks < num_threads() * kTasksPerThread && num_threads() > 1) {
-      parts =
-          std::clamp<int64_t>(num_threads() * kTasksPerThread / tasks, 1, spec_.group_channels());
+      parts = std::clamp<int64_t>(num_threads() * kTasksPerThread / tasks, 1, channels);
     }
-    channels_ = divide_up(spec_.group_channels(), parts);
+    channels_ = divide_up(channels, parts);
     channel_parts_ = divide_up(spec_.group_channels(), channels_);
     const ConvolutionAxis& height = spec_.axes[1];
     const int64_t row_bytes =
