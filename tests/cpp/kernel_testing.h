@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -22,6 +23,9 @@ struct alignas(64) Line {
   unsigned char bytes[64];
 };
 
+/// What memory holds that a kernel has not written.
+constexpr unsigned char kGarbage = 0xa5;
+
 /// A dense tensor in 64-byte aligned memory.
 class Value {
  public:
@@ -38,6 +42,10 @@ class Value {
   const Shape& shape() const { return type_.shape; }
   int64_t size() const { return type_.num_elements(); }
   void* data() { return lines_.data(); }
+  /// Fills the elements with garbage.
+  void spoil() {
+    if (size() > 0) std::memset(data(), kGarbage, static_cast<size_t>(type_.size_bytes()));
+  }
   const void* data() const { return lines_.data(); }
 
   double at(int64_t i) const {
@@ -161,11 +169,7 @@ class OneNode {
   /// written.
   const std::vector<Value>& run() {
     std::memset(scratch_.data(), kGarbage, scratch_.size() * sizeof(Line));
-    for (Value& output : outputs_) {
-      if (output.size() > 0) {
-        std::memset(output.data(), kGarbage, static_cast<size_t>(output.type().size_bytes()));
-      }
-    }
+    for (Value& output : outputs_) output.spoil();
     run_again();
     const auto* bytes = reinterpret_cast<const unsigned char*>(scratch_.data());
     const bool kept =
@@ -195,14 +199,42 @@ class OneNode {
     kernel_->run({inputs.data(), outputs.data(), scratch_.data(), &graph_.nodes()[0].attrs});
   }
 
-  static constexpr unsigned char kGarbage = 0xa5;
-
   Inputs inputs_;
   ir::Graph graph_;
   std::unique_ptr<cpu::Kernel> kernel_;
   std::vector<Value> outputs_;
   std::vector<Line> scratch_;
 };
+
+/// Outputs of a graph that is run node by node, each value in memory of its own that held garbage
+/// before. Node i has the kernel `kernel_of(i)`, which makes `num_results(i)` results: those beyond
+/// the node's outputs lie in the first one.
+template <class KernelOf, class NumResults>
+std::vector<Value> run_nodes(const ir::Graph& graph, const std::vector<Value>& inputs,
+                             const KernelOf& kernel_of, const NumResults& num_results) {
+  std::vector<Value> values;
+  for (size_t i = 0; i < graph.num_values(); ++i) {
+    values.emplace_back(graph.type(ir::ValueId{static_cast<uint32_t>(i)}));
+    values.back().spoil();
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) values[index(graph.inputs()[i].value)] = inputs[i];
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const ir::Node& node = graph.nodes()[i];
+    const std::unique_ptr<cpu::Kernel> kernel = kernel_of(i);
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    for (const auto& input : node.inputs) {
+      from.push_back(input ? values[index(*input)].data() : nullptr);
+    }
+    for (const ir::ValueId output : node.outputs) to.push_back(values[index(output)].data());
+    to.resize(num_results(i), to.front());
+    std::vector<Line> scratch(kernel->scratch_bytes() / sizeof(Line) + 1);
+    kernel->run({from.data(), to.data(), scratch.data(), &node.attrs});
+  }
+  std::vector<Value> outputs;
+  for (const ir::ValueId output : graph.outputs()) outputs.push_back(values[index(output)]);
+  return outputs;
+}
 
 /// Outputs of one operation; checks that 1, 2 and 4 threads give the same bits, with a kernel that
 /// was made for `threads_at_making`, and that none of them writes behind its scratch.

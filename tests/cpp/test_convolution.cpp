@@ -254,6 +254,7 @@ TEST(an_infinite_input_reaches_the_outputs_of_its_windows_alone) {
   const auto tiles = std::find_if(all.begin(), all.end(), [](const NamedSpec& each) {
     return std::string(each.name) == "tiles";
   });
+  CHECK(tiles != all.end());
   const ConvolutionSpec& spec = tiles->spec;
   const Sizes size = sizes(spec);
   auto x = numbers<float>(size.x, 1);

@@ -37,34 +37,16 @@ std::vector<Value> inputs_of(const ir::Graph& graph) {
   return values;
 }
 
-/// Runs a graph node by node, each value in memory of its own that held garbage before.
-/// `programs`, if given, are those of its fused nodes.
+/// Runs a graph node by node. `programs`, if given, are those of its fused nodes.
 std::vector<Value> run_nodes(const ir::Graph& graph, const std::vector<Value>& inputs,
                              const std::vector<std::optional<TileProgram>>& programs = {}) {
-  std::vector<Value> values;
-  for (size_t i = 0; i < graph.num_values(); ++i) {
-    values.emplace_back(graph.type(ir::ValueId{static_cast<uint32_t>(i)}));
-    const int64_t size = values.back().type().size_bytes();
-    if (size > 0) std::memset(values.back().data(), 0xa5, static_cast<size_t>(size));
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) values[index(graph.inputs()[i].value)] = inputs[i];
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    const ir::Node& node = graph.nodes()[i];
+  const auto kernel_of = [&](size_t i) {
+    const cpu::NodeView view{graph.nodes()[i], graph};
     const bool is_fused = !programs.empty() && programs[i].has_value();
-    const auto kernel = is_fused ? cpu::make_fused_kernel({node, graph}, *programs[i])
-                                 : cpu::make_kernel({node, graph});
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    for (const auto& input : node.inputs) {
-      from.push_back(input ? values[index(*input)].data() : nullptr);
-    }
-    for (const ir::ValueId output : node.outputs) to.push_back(values[index(output)].data());
-    std::vector<testing::Line> scratch(kernel->scratch_bytes() / sizeof(testing::Line) + 1);
-    kernel->run({from.data(), to.data(), scratch.data(), &node.attrs});
-  }
-  std::vector<Value> outputs;
-  for (const ir::ValueId output : graph.outputs()) outputs.push_back(values[index(output)]);
-  return outputs;
+    return is_fused ? cpu::make_fused_kernel(view, *programs[i]) : cpu::make_kernel(view);
+  };
+  const auto num_results = [&](size_t i) { return graph.nodes()[i].outputs.size(); };
+  return testing::run_nodes(graph, inputs, kernel_of, num_results);
 }
 
 /// Fails unless the fused graph has the outputs' bits with 1 and with 4 threads.

@@ -20,33 +20,17 @@ using Views = std::vector<cpu::NodeViews>;
 /// Runs a graph node by node. Kernels are those of the nodes of `made_of`, at the places `origins`.
 std::vector<Value> run_nodes(const ir::Graph& graph, const ir::Graph& made_of,
                              const std::vector<size_t>& origins, const Views& views) {
-  std::vector<Value> values;
-  for (size_t i = 0; i < graph.num_values(); ++i) {
-    values.emplace_back(graph.type(ir::ValueId{static_cast<uint32_t>(i)}));
-    std::memset(values.back().data(), 0xa5, static_cast<size_t>(values.back().type().size_bytes()));
-  }
-  unsigned seed = 0;
+  std::vector<Value> inputs;
   for (const ir::Input& input : graph.inputs()) {
     const ir::ValueType& type = graph.type(input.value);
-    values[index(input.value)] = normal(type.dtype, type.shape, ++seed);
+    inputs.push_back(normal(type.dtype, type.shape, static_cast<unsigned>(inputs.size()) + 1));
   }
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    const ir::Node& node = graph.nodes()[i];
-    const auto kernel =
-        cpu::make_kernel({made_of.nodes()[origins[i]], made_of, views[i].inputs, views[i].outputs});
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    for (const auto& input : node.inputs) {
-      from.push_back(input ? values[index(*input)].data() : nullptr);
-    }
-    for (const ir::ValueId output : node.outputs) to.push_back(values[index(output)].data());
-    to.resize(made_of.nodes()[origins[i]].outputs.size(), to.front());  // all in one value
-    std::vector<testing::Line> scratch(kernel->scratch_bytes() / sizeof(testing::Line) + 1);
-    kernel->run({from.data(), to.data(), scratch.data(), &node.attrs});
-  }
-  std::vector<Value> outputs;
-  for (const ir::ValueId output : graph.outputs()) outputs.push_back(values[index(output)]);
-  return outputs;
+  const auto kernel_of = [&](size_t i) {
+    return cpu::make_kernel(
+        {made_of.nodes()[origins[i]], made_of, views[i].inputs, views[i].outputs});
+  };
+  const auto num_results = [&](size_t i) { return made_of.nodes()[origins[i]].outputs.size(); };
+  return testing::run_nodes(graph, inputs, kernel_of, num_results);
 }
 
 /// The operations that are left, in order. Fails if an output has other bits than without views.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,6 +85,8 @@ def test_without_parentheses(mode: Any) -> None:
 
     assert now() == (mode is lucid.enable_grad)
     assert now.__doc__ == "Says it."
+    bound = mode(functools.partial(lambda given: (given, lucid.is_grad_enabled()), 3))
+    assert bound() == (3, mode is lucid.enable_grad)
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -266,6 +266,14 @@ def test_changes_inside_are_seen(
     assert closure.cache_info()["misses"] == attribute.cache_info()["misses"] == 2
 
 
+def test_the_same_bytes_as_other_numbers_are_a_change() -> None:
+    module = Holds(array.array("f", [1.0]), lambda held: held[0])
+    compiled = lucid.compile(module, fallback="error")
+    assert compiled(lucid.ones(())).item() == 1.0
+    module.held = array.array("i", module.held.tobytes())
+    assert compiled(lucid.ones(())).item() == float(0x3F800000)
+
+
 def filled() -> queue.Queue[float]:
     made: queue.Queue[float] = queue.Queue()
     for number in (1.0, 2.0, 3.0):

@@ -191,6 +191,8 @@ def test_copies_keep_the_batch_sizes() -> None:
         assert copied.sizes() == packed.batch_sizes.tolist() == [3, 3, 2, 2, 1, 1]
     other = packed._replace(batch_sizes=lucid.tensor([6, 6, 6]))
     assert other.sizes() == [6, 6, 6]
+    packed.batch_sizes.clamp_(max=2)
+    assert packed.sizes() == [2, 2, 2, 2, 1, 1]
 
 
 def test_projection() -> None:

@@ -32,8 +32,7 @@ CALLED_BY_RULES = {
     "softmax_grad",
     "with_gradient",
 }
-# Their rules refuse by the user's name, or come with a trace.
-# The last one is of integers alone.
+# Their rules refuse by the user's name, come with a trace, or would be of integers.
 RULES_OF_OTHERS = ("custom_grad", "custom_impure_grad", "with_gradient", "index_from_front")
 ROWS = {name: [case for case in CASES.values() if case.op == name] for name in NAMES}
 

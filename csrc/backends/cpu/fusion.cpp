@@ -12,8 +12,8 @@ using Place = TileProgram::Place;
 // Larger programs push their own tiles out of the cache.
 constexpr size_t kMaxMembers = 64;
 constexpr size_t kMaxInputs = 24;
-// Nodes further apart would keep operands alive for long.
-constexpr size_t kMaxDistance = 4;
+// More nodes of others in between would keep operands alive for long.
+constexpr size_t kMaxStrangers = 3;
 constexpr size_t kMaxOpen = 4;
 
 // Members in order. Nobody but members reads what an open cluster makes.
@@ -81,7 +81,7 @@ class Clustering {
   // well end up in the same one.
   size_t strangers_between(const Cluster& before, size_t node) const {
     size_t strangers = 0;
-    for (size_t i = node; --i > before.members.back() && strangers < kMaxDistance;) {
+    for (size_t i = node; --i > before.members.back() && strangers <= kMaxStrangers;) {
       const int place = cluster_of_[i];
       if (place < 0 || !clusters_[static_cast<size_t>(place)].is_open) ++strangers;
     }
@@ -94,7 +94,7 @@ class Clustering {
     for (const int place : open_) {
       const Cluster& candidate = cluster(place);
       const bool fits = shape_of(candidate) == shape_of(node) &&
-                        strangers_between(candidate, node) < kMaxDistance &&
+                        strangers_between(candidate, node) <= kMaxStrangers &&
                         candidate.members.size() < kMaxMembers &&
                         candidate.inputs.size() + 3 <= kMaxInputs;
       if (!fits) continue;
@@ -111,7 +111,7 @@ class Clustering {
     Cluster& source = cluster(from);
     Cluster& target = cluster(into);
     const bool fits = shape_of(source) == shape_of(target) &&
-                      strangers_between(source, node) < kMaxDistance &&
+                      strangers_between(source, node) <= kMaxStrangers &&
                       source.members.size() + target.members.size() < kMaxMembers &&
                       source.inputs.size() + target.inputs.size() + 3 <= kMaxInputs;
     if (!fits) return;

@@ -209,11 +209,11 @@ class ViewPass {
     for (const ir::ValueId output : graph_.outputs()) ++num_reads[index(output)];
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const KernelRow* row = find_row(graph_.nodes()[i].op->name);
-      if (row != nullptr && row->joins != nullptr) join_outputs(i, num_reads);
+      if (row != nullptr && row->joins != nullptr) join_results(i, num_reads);
     }
   }
 
-  void join_outputs(size_t joint, const std::vector<int>& num_reads) {
+  void join_results(size_t joint, const std::vector<int>& num_reads) {
     const ir::Node& node = graph_.nodes()[joint];
     std::vector<ir::ValueId> results;
     for (const auto& piece : node.inputs) {

@@ -85,7 +85,7 @@ class _BareDecorator(_GradMode):
     """A mode that decorates with and without parentheses."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and inspect.isroutine(args[0]):
+        if len(args) == 1 and callable(args[0]):
             return cls()(args[0])
         return super().__new__(cls)
 

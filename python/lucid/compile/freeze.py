@@ -111,7 +111,9 @@ def _frozen_array(value: Any) -> Any:
         if value.size > MAX_ITEMS or value.dtype.hasobject:
             return _Same(value)
         return (type(value), value.dtype.str, value.shape, value.tobytes())
-    return _Same(value) if len(value) > MAX_ITEMS else (type(value), bytes(value))
+    if len(value) > MAX_ITEMS:
+        return _Same(value)
+    return (type(value), memoryview(value).format, bytes(value))
 
 
 def restorer(values: list[Any]) -> Callable[[], None]:

@@ -100,51 +100,50 @@ def _is_ours(function: types.FunctionType) -> bool:
     return module == "lucid" or module.startswith("lucid.")
 
 
-def _globals_read(code: types.CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code and those of the functions and classes defined inside it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _globals_read(constant)
+            yield from _codes_in(constant)
+
+
+def _arguments_of(code: types.CodeType, *operations: str) -> Iterator[str]:
+    """The names that these operations have in a code and those inside it."""
+    for inner in _codes_in(code):
+        for instruction in dis.get_instructions(inner):
+            if instruction.opname in operations:
+                yield instruction.argval
+
+
+def _globals_read(code: types.CodeType) -> Iterator[str]:
+    return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME")
+
+
+def _attributes_loaded(code: types.CodeType) -> Iterator[str]:
+    return _arguments_of(code, "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 
 
 def _attributes_read(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _attributes_read(constant)
+    for inner in _codes_in(code):
+        yield from inner.co_names
 
 
 def _modules_imported(function: types.FunctionType) -> Iterator[types.ModuleType]:
     """The modules that a function imports by itself, as far as they are there."""
     package = function.__globals__.get("__package__") or ""
-    codes = [function.__code__]
-    for code in codes:
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "IMPORT_NAME":
-                for name in (instruction.argval, f"{package}.{instruction.argval}"):
-                    if name in sys.modules:
-                        yield sys.modules[name]
-
-
-def _attributes_loaded(code: types.CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _attributes_loaded(constant)
+    for imported in _arguments_of(function.__code__, "IMPORT_NAME"):
+        for name in (imported, f"{package}.{imported}"):
+            if name in sys.modules:
+                yield sys.modules[name]
 
 
 def _attributes_asked_for(code: types.CodeType) -> Iterator[str]:
     """Names in strings, as in ``getattr(options, "gain", 1.0)``."""
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _attributes_asked_for(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            yield constant
+    for inner in _codes_in(code):
+        for constant in inner.co_consts:
+            if isinstance(constant, str) and constant.isidentifier():
+                yield constant
 
 
 def _entries_of(holder: Any) -> dict[str, Any]:

@@ -194,12 +194,7 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
 
 
 def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
-    reach = Reach(*subject.roots)
-    if reach.iterators:
-        raise _C.TraceError(
-            f"{subject.what}: the step reads from an iterator, {reach.iterators[0].name}, which a "
-            "compiled run would not advance; pass what it gives as an argument"
-        )
+    reach = _reach_of(subject)
     before = _OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
@@ -256,6 +251,17 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
     kept = trace.copy()
     entry = subject.compile(trace, leaves, found)
     return Traced(entry, signature, num_targets, output, kept, leaves)
+
+
+def _reach_of(subject: Subject) -> Reach:
+    """What the step leads to. Raises: TraceError for an iterator, which cannot be put back."""
+    reach = Reach(*subject.roots)
+    if reach.iterators:
+        raise _C.TraceError(
+            f"{subject.what}: the step reads from an iterator, {reach.iterators[0].name}, which a "
+            "compiled run would not advance; pass what it gives as an argument"
+        )
+    return reach
 
 
 def _tensors_of(arguments: list[Any], structures: list[Structure]) -> list[int] | None:

@@ -38,7 +38,7 @@ class PackedSequence(_Fields):
     None for sequences that came in order.
     """
 
-    # The numbers of ``batch_sizes`` where they are known without reading it, as in a trace.
+    # The numbers of ``batch_sizes`` when it was made, for a trace, which cannot read it.
     _sizes: tuple[int, ...] | None = None
 
     @staticmethod
@@ -61,7 +61,9 @@ class PackedSequence(_Fields):
             DtypeError for sizes that are no integers.
         """
         if self._sizes is not None:
-            return list(self._sizes)
+            known = list(self._sizes)
+            if _C.is_tracing() or self.batch_sizes.tolist() == known:
+                return known
         require_tensors("PackedSequence", batch_sizes=self.batch_sizes)
         if not is_integer(self.batch_sizes.dtype):
             raise _C.DtypeError(

@@ -45,7 +45,7 @@ def shared_parameter() -> None:
 
 
 def stepped(name: str, value: Any, kind: Any = optim.Adam) -> None:
-    """A step with an entry of its group changed, or removed with None for the name."""
+    """A step with an entry of its group changed, or taken out if the value is REMOVED."""
     parameter = leaf(2)
     parameter.grad = f32(2)
     optimizer = kind([parameter], lr=0.1)

@@ -20,11 +20,11 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kColumnUnit = 64;  // two panels of the widest micro-kernel
 constexpr int64_t kRowUnit = 12;     // rows of the highest micro-kernel
 constexpr int64_t kMinRows = 48;
-constexpr int64_t kMaxColumns = 512;  // of a task, so that its part of b stays in the cache
+constexpr int64_t kMaxColumns = 512;       // of a task, so that its part of b stays in the cache
+constexpr int64_t kSharedPanelRows = 256;  // of c: fewer are two blocks at most, each packs b
 // Of a c that leaves no room for the operands in a cache of 32 MB. Written past the caches, its
 // lines are not read first.
 constexpr int64_t kPastCachesBytes = 16 << 20;
-constexpr int64_t kSharedPanelRows = 256;  // of c: fewer are one block, which packs b once anyway
 
 /// How one product is cut into tasks. Any cut gives the same bits.
 struct Cut {
@@ -101,7 +101,8 @@ class OwnGemm final : public Gemm {
     grain_ = std::max<int64_t>(1, static_cast<int64_t>(kTaskNs / task_ns_));
     if (cut_.rows >= kSharedPanelRows) {
       const int64_t columns = round_up(cut_.columns, kMaxPanelColumns);
-      const int64_t depth_bytes = std::min<int64_t>(spec.k * sizeof(T), kPanelDepthBytes);
+      const int64_t depth_bytes =
+          std::min(spec.k * static_cast<int64_t>(sizeof(T)), kPanelDepthBytes);
       slot_bytes_ = aligned(static_cast<size_t>(columns * depth_bytes));
       num_slots_ = static_cast<int>(std::min<int64_t>(
           num_threads(), tasks_per_product_ * std::max<int64_t>(offsets_.count(), 1)));

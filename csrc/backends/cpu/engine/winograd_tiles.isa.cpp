@@ -181,7 +181,10 @@ void input_tiles(const SourcePlane<T>& plane, const TileRows<T>& to) {
     for (int64_t row = 0; row < to.rows; row += kRows) {
       const int64_t y = plane.top + row * kTileStep;
       if (kRows == 1 && row > 0) {  // the last two lines of the tiles above
-        for (int j = 0; j < 4; ++j) half[j][0] = half[j][2], half[j][1] = half[j][3];
+        for (int j = 0; j < 4; ++j) {
+          half[j][0] = half[j][2];
+          half[j][1] = half[j][3];
+        }
       } else {
         read_line(y, 0);
         read_line(y + 1, 1);

@@ -12,23 +12,23 @@ namespace {
 
 using Place = TileProgram::Place;
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kLineBytes = 64;  // of a cache; tiles begin at one
 constexpr double kRangeNs = 20e3;   // work of one range of the parallel loop
 constexpr double kTrafficNs = 0.1;  // memory traffic of an element of an operand, roughly
-constexpr int64_t kCacheBytes = int64_t{32} << 20;  // more operands come from memory
+constexpr int64_t kCacheBytes = int64_t{32} << 20;  // operands that take more come from memory
 
 // Memory for the tiles of one range, kept by its thread from run to run.
 char* tile_memory(size_t bytes) {
   thread_local std::vector<char> memory;
-  if (memory.size() < bytes + kAlignment) memory.resize(bytes + kAlignment);
+  if (memory.size() < bytes + kLineBytes) memory.resize(bytes + kLineBytes);
   const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (kAlignment - address % kAlignment) % kAlignment;
+  return memory.data() + (kLineBytes - address % kLineBytes) % kLineBytes;
 }
 
 // Fetches into the second-level cache. The processor alone does not foresee the next piece of many
 // streams that are read in turn.
 void fetch(const void* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += kAlignment) {
+  for (int64_t i = 0; i < bytes; i += kLineBytes) {
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
   }
 }
@@ -49,7 +49,7 @@ class FusedKernel final : public Kernel {
     int64_t item_bytes = program_.register_item_bytes;
     for (const int64_t bytes : in_bytes_) item_bytes = std::max(item_bytes, bytes);
     const int64_t tile_bytes = plan_.tile_elements() * item_bytes;
-    tile_bytes_ = (tile_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    tile_bytes_ = (tile_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
     int64_t bytes = 0;  // of an element of all operands
     for (const int64_t size : in_bytes_) bytes += size;
     for (const int64_t size : out_bytes_) bytes += size;
