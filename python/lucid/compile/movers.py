@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy
 
+from lucid.compile.freeze import freeze
+
 __all__ = ["Mover", "is_mover"]
 
 _NUMPY = (numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator)
@@ -32,7 +34,7 @@ class Mover:
         """True if it has been asked since."""
         if isinstance(self._value, queue.Queue):
             return list(map(id, self._state())) != list(map(id, self._before))
-        return repr(self._state()) != repr(self._before)
+        return bool(freeze(self._state()) != freeze(self._before))
 
     def put_back(self) -> None:
         """Let it stand as it did."""
