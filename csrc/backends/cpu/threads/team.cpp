@@ -32,7 +32,8 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr double kSerialBelowNs = 20e3;  // a hot hand-over and join costs 1 to 3 us
 constexpr int kSpinsBetweenClockReads = 32;
-constexpr auto kSpinTime = std::chrono::microseconds(50);
+// Waking a worker takes 25 to 50 us: the caller's serial work between two loops may last longer.
+constexpr auto kSpinTime = std::chrono::microseconds(200);
 constexpr auto kSpinTimeOversubscribed = std::chrono::microseconds(2);
 
 void relax() {
