@@ -101,6 +101,7 @@ NEW_ENTRY: dict[str, Callable[[Run], Any]] = {
     "removed bias": lambda run: setattr(run.model.linear, "bias", None),
     "hook": lambda run: run.model.linear.register_forward_hook(lambda m, a, y: y * 2.0),
     "pre-hook": lambda run: run.model.register_forward_pre_hook(lambda m, a: (a[0] + 1.0,)),
+    "backward hook": lambda run: run.model.linear.register_full_backward_hook(lambda *args: None),
 }
 
 

@@ -218,7 +218,7 @@ def _describe_value(value: Any, depth: int = 3) -> Any:
 def _describe_model(model: Module) -> dict[str, Any]:
     described = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if module._forward_hooks or module._forward_pre_hooks:
+        if module._has_hooks():
             raise _C.UnsupportedError(
                 f"save_compiled: module {name!r} has hooks, which a file cannot hold; remove them"
             )

@@ -8,17 +8,13 @@ from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.freeze import can_change, freeze
 from lucid.compile.reach import Place, Reach, Watched, plain_attributes
+from lucid.nn.modules.hooks import HOOKS
 from lucid.nn.modules.module import Module
 
 __all__ = ["Signature", "describe_tensor"]
 
 # Attributes whose changes the module's own methods count.
-_COUNTED = (
-    "training",
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_non_persistent_buffers_set",
-)
+_COUNTED = ("training", "_non_persistent_buffers_set", *HOOKS)
 
 
 class _ModuleState:
@@ -67,7 +63,7 @@ def _name_of_part(module: str, key: str) -> str:
     kind, _, name = key.rpartition(".")
     if kind == "children":
         return f"child {name} of {module}"
-    if key in ("_forward_hooks", "_forward_pre_hooks"):
+    if key in HOOKS:
         return f"{key[1:-1].replace('_', ' ')} of {module}"
     return f"{module}.{name}"
 

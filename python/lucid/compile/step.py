@@ -221,7 +221,7 @@ def _check_segments(model: Module, segments: int | str) -> None:
             f"make_step: segments={segments!r} needs an nn.Sequential with its own forward: got "
             f"{type(model).__name__}; use segments=1"
         )
-    if model._forward_hooks or model._forward_pre_hooks:
+    if model._has_hooks():
         raise _C.ArgumentTypeError(
             f"make_step: segments={segments!r} cannot split an nn.Sequential that has hooks of its "
             "own; register them on its children"

@@ -25,6 +25,13 @@ def assign(module: nn.Module, name: str, value: Any) -> None:
     setattr(module, name, value)
 
 
+def backward_hooked(module: nn.Module, result: Any) -> Any:
+    """A backward through a module whose backward hook returns ``result``."""
+    module.register_full_backward_hook(lambda module, grad_input, grad_output: result)
+    x = lucid.tensor([1]) if isinstance(module, nn.Embedding) else f32(2).requires_grad_()
+    return module(x).sum().backward()
+
+
 def badly_hooked(x: lucid.Tensor) -> Any:
     module = nn.ReLU()
     module.register_forward_pre_hook(lambda *args: 3, with_kwargs=True)
@@ -202,10 +209,22 @@ CASES = [
         "register_forward_hook: always_call must be False",
     ),
     ErrorCase(
-        "Module: full backward hook",
-        lambda: nn.ReLU().register_full_backward_hook(print),
-        lucid.UnsupportedError,
-        ("register_full_backward_hook: not supported; use Tensor.register_hook on the output"),
+        "Module: number of gradients from a hook",
+        lambda: backward_hooked(nn.ReLU(), (None, None)),
+        lucid.UserError,
+        "full backward hook: expected None or 1 gradients: got 2",
+    ),
+    ErrorCase(
+        "Module: gradient from a hook",
+        lambda: backward_hooked(nn.ReLU(), ("g",)),
+        lucid.ArgumentTypeError,
+        "full backward hook: gradient 0 must be a Tensor or None: got str",
+    ),
+    ErrorCase(
+        "Module: gradient that is not there",
+        lambda: backward_hooked(nn.Embedding(3, 2), f32(2)),
+        lucid.UserError,
+        "full backward hook: there is no gradient 0 to replace; return None for it",
     ),
     ErrorCase(
         "Module: pre-hook",

@@ -58,9 +58,8 @@ class Module(Hooked):
             _buffers={},
             _non_persistent_buffers_set=set(),
             _modules={},
-            _forward_hooks=OrderedDict(),
-            _forward_pre_hooks=OrderedDict(),
         )
+        self._make_hooks()
         if _C.is_tracing():
             for observe in tuple(_made_observers):  # other threads may trace too
                 observe(self)
@@ -74,7 +73,7 @@ class Module(Hooked):
         if _C.is_tracing():
             for observe in tuple(_call_observers):
                 observe(self)
-        if not self._forward_hooks and not self._forward_pre_hooks:
+        if not self._has_hooks():
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
