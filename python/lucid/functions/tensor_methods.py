@@ -400,16 +400,21 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return copy
 
 
+def to_array_parts(x: Tensor) -> tuple[Any, tuple[int, ...], str, str]:
+    """Elements as an array (bfloat16 as float32), shape, dtype's name and device."""
+    return to_array(x), tuple(x.shape), dtype_name(x.dtype), x.device.type
+
+
 def to_parts(x: Tensor) -> tuple[bytes, tuple[int, ...], str, str]:
-    """Elements as bytes (bfloat16 as float32), shape, dtype's name and device, for pickling."""
-    data = to_array(x).tobytes()
-    return data, tuple(x.shape), dtype_name(x.dtype), x.device.type
+    """The same with the elements as bytes, for pickling."""
+    array, *rest = to_array_parts(x)
+    return (array.tobytes(), *rest)
 
 
 def from_parts(
-    data: bytes, sizes: tuple[int, ...], name: str, device: str, requires_grad: bool = False
+    data: Any, sizes: tuple[int, ...], name: str, device: str, requires_grad: bool = False
 ) -> Tensor:
-    """The tensor that ``to_parts`` took apart."""
+    """The tensor that ``to_parts`` took apart; ``data`` is any buffer of its bytes."""
     dtype = dtype_from_name(name)
     array = numpy.frombuffer(data, dtype=numpy_name(dtype) or "float32").reshape(sizes)
     tensor = cast(_C.from_numpy(array, copy=True), dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 import lucid
@@ -26,6 +29,20 @@ class Stream(data.IterableDataset[Any]):
 
 class Map(data.Dataset[Any]):
     """Defines nothing."""
+
+
+class Calling(data.Dataset[Any]):
+    """Calls a function for its only sample."""
+
+    def __init__(self, function: Callable[..., Any], argument: float) -> None:
+        self.call = function, argument
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        function, argument = self.call
+        return function(argument)
 
 
 class Order(data.Sampler[Any]):
@@ -314,10 +331,53 @@ CASES = [
         ),
     ),
     ErrorCase(
+        "DataLoader: type of num_workers",
+        lambda: data.DataLoader(numbers(), num_workers=2.0),
+        lucid.ArgumentTypeError,
+        "DataLoader: num_workers must be an int: got float",
+    ),
+    ErrorCase(
         "DataLoader: num_workers",
-        lambda: data.DataLoader(numbers(), num_workers=2),
-        lucid.UnsupportedError,
-        "DataLoader: num_workers=2 is not supported; use num_workers=0",
+        lambda: data.DataLoader(numbers(), num_workers=-1),
+        lucid.UserError,
+        "DataLoader: num_workers must not be negative: got -1",
+    ),
+    ErrorCase(
+        "DataLoader: timeout",
+        lambda: data.DataLoader(numbers(), num_workers=1, timeout=-2),
+        lucid.UserError,
+        "DataLoader: timeout must not be negative: got -2",
+    ),
+    ErrorCase(
+        "DataLoader: prefetch_factor alone",
+        lambda: data.DataLoader(numbers(), prefetch_factor=2),
+        lucid.UserError,
+        "DataLoader: prefetch_factor and persistent_workers need workers; give num_workers",
+    ),
+    ErrorCase(
+        "DataLoader: prefetch_factor",
+        lambda: data.DataLoader(numbers(), num_workers=1, prefetch_factor=0),
+        lucid.UserError,
+        "DataLoader: prefetch_factor must be positive: got 0",
+    ),
+    ErrorCase(
+        "DataLoader: worker that ends",
+        lambda: list(data.DataLoader(Calling(os._exit, 1), num_workers=1)),
+        data.WorkerError,
+        (
+            "DataLoader: a worker's process has ended; num_workers=0 shows what the data set does. "
+            "With the start methods 'spawn' and 'forkserver' a script starts its work behind "
+            "if __name__ == '__main__'"
+        ),
+    ),
+    ErrorCase(
+        "DataLoader: worker that is late",
+        lambda: list(data.DataLoader(Calling(time.sleep, 30), num_workers=1, timeout=0.25)),
+        data.WorkerError,
+        (
+            "DataLoader: no batch came within timeout=0.25 s; give it more time, or find what the "
+            "data set waits for with num_workers=0"
+        ),
     ),
     ErrorCase(
         "DataLoader: shuffled stream",

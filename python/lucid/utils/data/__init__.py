@@ -18,6 +18,7 @@ from lucid.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from lucid.utils.data.workers import WorkerError, WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler",
@@ -32,6 +33,9 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "WorkerError",
+    "WorkerInfo",
     "default_collate",
+    "get_worker_info",
     "random_split",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,12 +9,11 @@ import numpy
 
 from lucid import _C
 from lucid import functions as fn
-from lucid._C import Tensor
 from lucid.utils.data.collate import default_collate
-from lucid.utils.data.dataset import Dataset, IterableDataset, Subset, TensorDataset
+from lucid.utils.data.dataset import IterableDataset
+from lucid.utils.data.fetch import Collate, Fetcher
 from lucid.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-
-Collate = Callable[[list[Any]], Any]
+from lucid.utils.data.workers import Workers
 
 
 class DataLoader:
@@ -27,13 +25,25 @@ class DataLoader:
         shuffle: random order, drawn anew for each iteration.
         sampler: the order of indices, instead of ``shuffle``.
         batch_sampler: lists of indices, instead of the four arguments around it.
-        num_workers: only 0 is supported.
+        num_workers: processes that make batches ahead; 0 makes them in the loop itself. Batches
+            come in the same order. Each worker has a copy of the data set, computes on one thread
+            and seeds its generators (lucid's, Python's, NumPy's) anew, by the initial seed of
+            ``generator`` and how often workers were started. Every worker iterates over all of a
+            stream: see :func:`get_worker_info`.
         collate_fn: joins a list of samples; None means :func:`default_collate`.
-        pin_memory, timeout, worker_init_fn, multiprocessing_context: without effect.
-        drop_last: leave out a last batch that is smaller.
+        pin_memory, pin_memory_device: without effect, as no device here needs it.
+        drop_last: leave out a last batch that is smaller; of a stream, of each worker's part.
+        timeout: seconds that a worker's batch is waited for; 0 means for ever.
+        worker_init_fn: called with the worker's number in each new process.
+        multiprocessing_context: how processes start: "fork", "spawn", "forkserver" or a context;
+            None means Python's own choice.
         generator: of the shuffle; None means the default generator.
+        prefetch_factor: batches that each worker makes ahead; None means 2.
+        persistent_workers: keep the processes from one iteration to the next.
+        in_order: without effect; batches always come in order.
 
-    Raises: UserError for arguments that exclude each other, UnsupportedError for workers.
+    Raises: UserError for arguments that exclude each other or are out of range; while iterating,
+        what the data set raises, and WorkerError for a worker that ends or is too late.
     """
 
     def __init__(
@@ -57,13 +67,15 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
-        if num_workers != 0:
-            raise _C.UnsupportedError(
-                f"DataLoader: num_workers={num_workers} is not supported; use num_workers=0"
-            )
         _check_choices(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         self.dataset = dataset
         self.num_workers = num_workers
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.persistent_workers = persistent_workers
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
         self.pin_memory = pin_memory
         self.generator = generator
         self.drop_last = drop_last
@@ -85,40 +97,57 @@ class DataLoader:
         self.batch_size = batch_size
         self.sampler = sampler
         self.batch_sampler = batch_sampler
-        self._has_default_collate = collate_fn is None or collate_fn is default_collate
         self.collate_fn: Collate = default_collate if collate_fn is None else collate_fn
+        self._kept_workers: Workers | None = None
+        self._starts = 0
 
     def __iter__(self) -> Iterator[Any]:
+        size = self.batch_size if self._is_iterable else None
+        fetcher = Fetcher(self.dataset, self.collate_fn, size, self.drop_last)
+        if self.num_workers:
+            return self._iterate_workers(fetcher)
         if self._is_iterable:
-            return self._iterate_stream()
+            return fetcher.stream()
         if self.batch_sampler is None:
-            return self._iterate_samples()
-        return self._iterate_batches(self.batch_sampler)
+            assert self.sampler is not None
+            return map(fetcher.sample, self.sampler)
+        return map(fetcher.batch, self.batch_sampler)
 
-    def _iterate_stream(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from samples
-            return
-        while batch := list(itertools.islice(samples, self.batch_size)):
-            if len(batch) < self.batch_size and self.drop_last:
-                return
-            yield self.collate_fn(batch)
-
-    def _iterate_samples(self) -> Iterator[Any]:
-        assert self.sampler is not None
-        for index in self.sampler:
-            yield self.dataset[index]
-
-    def _iterate_batches(self, batches: Iterable[list[Any]]) -> Iterator[Any]:
-        fetch_rows = _row_fetcher(self.dataset) if self._has_default_collate else None
-        for indices in batches:
-            if fetch_rows is not None:
-                yield fetch_rows(indices)
-            elif hasattr(self.dataset, "__getitems__"):
-                yield self.collate_fn(self.dataset.__getitems__(indices))
+    def _iterate_workers(self, fetcher: Fetcher) -> Iterator[Any]:
+        workers = self._kept_workers or self._make_workers(fetcher)
+        if self.persistent_workers:
+            self._kept_workers = workers
+        try:
+            if self._is_iterable:
+                yield from workers.streams()
+            elif self.batch_sampler is None:
+                assert self.sampler is not None
+                yield from workers.samples(self.sampler)
             else:
-                yield self.collate_fn([self.dataset[index] for index in indices])
+                yield from workers.batches(self.batch_sampler)
+        except Exception:
+            self._kept_workers = None
+            workers.kill()
+            raise
+        finally:
+            if not self.persistent_workers:
+                workers.close()
+
+    def _make_workers(self, fetcher: Fetcher) -> Workers:
+        # Drawn from no generator: the order of a shuffle is the same for any number of workers.
+        start = fn.initial_seed() if self.generator is None else self.generator.initial_seed()
+        self._starts += 1
+        (seed,) = numpy.random.SeedSequence((start, self._starts)).generate_state(1, numpy.uint64)
+        return Workers(
+            fetcher,
+            self.dataset,
+            self.num_workers,
+            context=self.multiprocessing_context,
+            seed=int(seed) >> 2,
+            init=self.worker_init_fn,
+            ahead=self.prefetch_factor or 1,
+            timeout=self.timeout,
+        )
 
     def __len__(self) -> int:
         if self._is_iterable:
@@ -151,29 +180,21 @@ def _check_choices(
         )
 
 
-def _row_fetcher(dataset: Dataset[Any]) -> Callable[[list[int]], list[Tensor]] | None:
-    """One look-up a tensor instead of one a sample, for data sets that are rows of tensors."""
-    places: list[Any] = []
-    while type(dataset) is Subset:
-        places.append(numpy.asarray(dataset.indices, dtype=numpy.int64))
-        dataset = dataset.dataset
-    if type(dataset) is not TensorDataset:
-        return None
-    tensors = dataset.tensors
-
-    def fetch(indices: list[int]) -> list[Tensor]:
-        rows = numpy.asarray(indices, dtype=numpy.int64)
-        for place in places:
-            rows = place[rows]
-        index = fn.tensor(rows, device="cpu")
-        by_device: dict[str, Tensor] = {}
-        batch = []
-        for tensor in tensors:
-            local = by_device.setdefault(
-                str(tensor.device),
-                index if tensor.device == index.device else index.to(tensor.device),
-            )
-            batch.append(_C.emit("take", tensor, local, dim=0))
-        return batch
-
-    return fetch
+def _check_workers(
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool
+) -> None:
+    """Raise UserError for a number out of range, or one that has no meaning without workers."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int):
+        raise _C.ArgumentTypeError(
+            f"DataLoader: num_workers must be an int: got {type(num_workers).__name__}"
+        )
+    if num_workers < 0:
+        raise _C.UserError(f"DataLoader: num_workers must not be negative: got {num_workers}")
+    if timeout < 0:
+        raise _C.UserError(f"DataLoader: timeout must not be negative: got {timeout}")
+    if num_workers == 0 and (prefetch_factor is not None or persistent):
+        raise _C.UserError(
+            "DataLoader: prefetch_factor and persistent_workers need workers; give num_workers"
+        )
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise _C.UserError(f"DataLoader: prefetch_factor must be positive: got {prefetch_factor}")
