@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from lucid._C import Tensor
+from lucid._C import Generator, Tensor
 from lucid.autograd import Function
+from lucid.compile.caches import Held, is_cache, table_of
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, can_change, freeze
 from lucid.compile.movers import is_mover
 from lucid.nn.modules.module import Module
@@ -61,7 +62,7 @@ class Place:
 
     holder: Any
     key: Any
-    kind: str  # "item", "cell" or "attribute"
+    kind: str  # "item", "cell", "attribute" or, of the table of a cache, "entry"
     name: str  # for messages
 
     def get(self) -> Any:
@@ -76,7 +77,9 @@ class Place:
             return Place
 
     def put(self, value: Any) -> None:
-        """Put a value there; ``Place`` itself to leave none."""
+        """Put a value there; ``Place`` itself to leave none. Caches are put back as a whole."""
+        if self.kind == "entry":
+            return
         if value is Place:
             self._clear()
         elif self.kind == "cell":
@@ -199,7 +202,7 @@ def _is_iterator(value: Any) -> bool:
 
 def _name_of(holder: Any) -> str:
     """How messages call the holder of an attribute."""
-    named = isinstance(holder, (type, types.ModuleType, types.FunctionType))
+    named = isinstance(holder, (type, types.ModuleType, types.FunctionType)) or is_cache(holder)
     name: str = holder.__name__ if named else type(holder).__name__
     return name.rpartition(".")[2]
 
@@ -226,7 +229,8 @@ class Reach:
     attributes that plain functions read: nothing counts their changes, so they are compared at
     each call. ``tensors``: by cell, the places that lead to a tensor. ``names``: what attributes
     the functions found read, of whatever object. ``iterators``: places of iterators that they may
-    advance. ``movers``: places of random generators and queues.
+    advance. ``movers``: places of random generators, queues and caches. ``generators``: those of
+    this package, which a trace may move. ``objects``: all others that have attributes.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -235,11 +239,14 @@ class Reach:
         self.tensors: dict[int, list[Place]] = {}
         self.iterators: list[Place] = []
         self.movers: list[Place] = []
+        self.generators: list[Generator] = []
+        self.objects: list[Any] = []
         self._seen: dict[int, Any] = {}
         self.names: set[str] = set()
         self._names_asked: set[str] = set()
         self._loaded: set[str] = set()  # of ``names``, those that are not only set
         self._dotted: set[str] = set()  # of these, those that are not only in strings
+        self._stored: set[str] = set()  # of ``names``, those that are set
         self._holders: list[Any] = []  # asked only for what is read
         self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
@@ -287,6 +294,8 @@ class Reach:
         elif isinstance(value, types.MethodType):
             self._walk(value.__self__, depth)
             self._walk(value.__func__, depth)
+        elif is_cache(value):
+            self._walk_cache(value)
         elif isinstance(value, weakref.ref):
             self._walk(value(), depth)
         elif isinstance(value, functools.partial):
@@ -295,6 +304,21 @@ class Reach:
                 self._watch(Place(value, key, "attribute", f"partial.{key}"), getattr(value, key))
         elif depth > 0 and self._enter(value):
             self._walk_contents(value, depth)
+
+    def _walk_cache(self, cache: Any) -> None:
+        """Watch the results that a cache holds; they are read where its function is called."""
+        if not self._enter(cache):
+            return
+        self._walk(cache.__wrapped__, MAX_DEPTH)
+        name = f"cache of {_name_of(cache)}"
+        self.movers.append(Place([cache], 0, "item", name))
+        held, table = Held(cache), table_of(cache)
+        results = held.results() if len(table) <= MAX_ITEMS else {}
+        for key, result in results.items():
+            self.places.append(Place(table, key, "entry", name))
+            if table[key] is not result and can_change(result):  # a link stays where it is
+                self.places.append(Place((result,), 0, "item", name))
+            self._look(Place(held, key, "item", name), result, MAX_DEPTH)
 
     def _walk_contents(self, value: Any, depth: int) -> None:
         if isinstance(value, (list, tuple, dict, deque)) and len(value) > MAX_ITEMS:
@@ -311,6 +335,8 @@ class Reach:
             self._holders.append(value)
             if isinstance(value, (type, types.ModuleType)):
                 return
+            if hasattr(value, "__dict__"):
+                self.objects.append(value)
             for key, item in _own_attributes(value).items():
                 self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
 
@@ -334,7 +360,11 @@ class Reach:
         if isinstance(value, property):
             value = value.fget
         label = f"{_name_of(holder)}.{name}"
-        if isinstance(value, types.FunctionType):
+        if isinstance(value, functools.cached_property):
+            self._walk(value.func, MAX_DEPTH)
+            if not isinstance(holder, type):  # which asks for the property itself
+                self.places.append(Place(vars(holder), name, "item", label))
+        elif isinstance(value, types.FunctionType):
             self._walk_function(value)
             self._watch_function(holder, name, label)
         elif name != "__call__":
@@ -358,8 +388,10 @@ class Reach:
             return
         if _is_iterator(value):
             self.iterators.append(place)
-        if is_mover(value):
+        if is_mover(value) and not is_cache(value):
             self.movers.append(place)
+        if isinstance(value, Generator):
+            self.generators.append(value)
         self._walk(value, depth)
 
     def _watch(self, place: Place, value: Any) -> None:
@@ -397,11 +429,11 @@ class Reach:
                 self._watch(Place(cls, key, "attribute", f"{cls.__name__}.{key}"), value)
 
     def _watch_absent(self, holder: Any) -> None:
-        """Watch that an object has no attribute that the code asks for: it may get it later."""
+        """Watch that an object has no attribute that the code asks for or sets: it may get it."""
         if isinstance(holder, (type, types.ModuleType)) or not hasattr(holder, "__dict__"):
             return
-        for name in self._names_asked:
-            if not hasattr(holder, name):
+        for name in sorted(self._names_asked | self._stored):
+            if not hasattr(type(holder), name) and name not in vars(holder):
                 label = f"{_name_of(holder)}.{name}"
                 self.places.append(Place(vars(holder), name, "item", label))
 
@@ -421,6 +453,7 @@ class Reach:
         self._names_asked |= asked
         self.names.update(asked, _attributes_read(code))
         self._dotted.update(_attributes_loaded(code))
+        self._stored.update(_arguments_of(code, "STORE_ATTR"))
         self._loaded.update(asked, self._dotted)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)
