@@ -12,6 +12,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from lucid._C import Generator, Tensor
@@ -34,6 +35,7 @@ __all__ = [
 
 # Types of values that cannot change inside.
 _FLAT = (bool, int, float, str, bytes, type(None))
+_CONTAINERS = (list, tuple, dict, deque)
 # Dictionaries of a module that are no plain attributes.
 STRUCTURE = ("_parameters", "_buffers", "_modules")
 # Where a model keeps the steps, and an object the methods, that were compiled for it: nothing that
@@ -58,29 +60,37 @@ class Rooted:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """One place that holds a value: a key of a mapping, an item, a closure cell, an attribute."""
+    """One place that holds a value: a key of a mapping, an item, a closure cell, an attribute.
+
+    ``holder`` may be the place of the holder: what stands there may be replaced.
+    """
 
     holder: Any
     key: Any
-    kind: str  # "item", "cell", "attribute" or, of the table of a cache, "entry"
+    kind: str  # "item", "cell", "attribute", "context" or, of the table of a cache, "entry"
     name: str  # for messages
 
     def get(self) -> Any:
         """The value there now; ``Place`` itself where there is none."""
+        holder = self.holder.get() if isinstance(self.holder, Place) else self.holder
         try:
+            if holder is Place:
+                return Place
             if self.kind == "cell":
-                return self.holder.cell_contents
+                return holder.cell_contents
             if self.kind == "attribute":
-                return getattr(self.holder, self.key)
-            return self.holder[self.key]
-        except (LookupError, ValueError, AttributeError):
+                return getattr(holder, self.key)
+            return holder.get(Place) if self.kind == "context" else holder[self.key]
+        except (LookupError, ValueError, AttributeError, TypeError):
             return Place
 
     def put(self, value: Any) -> None:
         """Put a value there; ``Place`` itself to leave none. Caches are put back as a whole."""
         if self.kind == "entry":
             return
-        if value is Place:
+        if self.kind == "context":
+            self.holder.set(None if value is Place else value)  # nothing makes it unset again
+        elif value is Place:
             self._clear()
         elif self.kind == "cell":
             self.holder.cell_contents = value
@@ -96,6 +106,13 @@ class Place:
             delattr(self.holder, self.key)
         else:
             del self.holder[self.key]
+
+
+def _items_in(container: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of a container; none of one that is long or is no container."""
+    if not isinstance(container, _CONTAINERS) or len(container) > MAX_ITEMS:
+        return []
+    return list(container.items() if isinstance(container, dict) else enumerate(container))
 
 
 def _is_ours(function: types.FunctionType) -> bool:
@@ -283,7 +300,7 @@ class Reach:
         self._seen[id(value)] = value
         return True
 
-    def _walk(self, value: Any, depth: int) -> None:
+    def _walk(self, value: Any, depth: int, place: Place | None = None) -> None:
         if isinstance(value, Module):
             self._walk_module(value)
         elif isinstance(value, types.FunctionType):
@@ -302,8 +319,13 @@ class Reach:
             self._walk(value.func, depth)
             for key in ("args", "keywords"):
                 self._watch(Place(value, key, "attribute", f"partial.{key}"), getattr(value, key))
+        elif isinstance(value, ContextVar):
+            if self._enter(value):
+                self._watch(Place(value, None, "context", value.name), value.get(None))
         elif depth > 0 and self._enter(value):
-            self._walk_contents(value, depth)
+            self._walk_contents(value, depth, place or value)
+        elif depth > 0 and place is not None:
+            self._note_tensors(value, place)
 
     def _walk_cache(self, cache: Any) -> None:
         """Watch the results that a cache holds; they are read where its function is called."""
@@ -320,15 +342,17 @@ class Reach:
                 self.places.append(Place((result,), 0, "item", name))
             self._look(Place(held, key, "item", name), result, MAX_DEPTH)
 
-    def _walk_contents(self, value: Any, depth: int) -> None:
-        if isinstance(value, (list, tuple, dict, deque)) and len(value) > MAX_ITEMS:
-            return
-        if isinstance(value, (list, tuple, deque)):
-            for i, item in enumerate(value):
-                self._look(Place(value, i, "item", f"[{i}]"), item, depth - 1)
-        elif isinstance(value, dict):
-            for key, item in list(value.items()):
-                self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
+    def _note_tensors(self, container: Any, place: Place) -> None:
+        """Another place leads to a container that was walked through before."""
+        for key, item in _items_in(container):
+            if isinstance(item, Tensor):
+                self._look(Place(place, key, "item", f"[{key!r}]"), item, 0)
+
+    def _walk_contents(self, value: Any, depth: int, holder: Any) -> None:
+        """Look at what an object or container has; ``holder`` is that or its place."""
+        if isinstance(value, _CONTAINERS):
+            for key, item in _items_in(value):
+                self._look(Place(holder, key, "item", f"[{key!r}]"), item, depth - 1)
         elif _has_attributes(value) and not _is_foreign(value):
             if isinstance(value, type) and issubclass(value, Function):
                 self.names.update(("forward", "backward"))  # what its ``apply`` calls
@@ -338,7 +362,7 @@ class Reach:
             if hasattr(value, "__dict__"):
                 self.objects.append(value)
             for key, item in _own_attributes(value).items():
-                self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
+                self._look(Place(holder, key, "attribute", f".{key}"), item, depth - 1)
 
     def _ask_holders(self) -> bool:
         """Watch what the holders have under names that are read; False if nothing was new."""
@@ -392,7 +416,7 @@ class Reach:
             self.movers.append(place)
         if isinstance(value, Generator):
             self.generators.append(value)
-        self._walk(value, depth)
+        self._walk(value, depth, place)
 
     def _watch(self, place: Place, value: Any) -> None:
         self.places.append(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import os
 import threading
@@ -99,7 +100,8 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
-            return _trace(subject, structures, leaves)
+            # What the code puts into context variables stays inside.
+            return contextvars.copy_context().run(_trace, subject, structures, leaves)
         except _GeneratorMovedError as error:
             if last or threading.active_count() == 1:
                 raise _C.TraceError(str(error)) from None
