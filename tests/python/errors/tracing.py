@@ -251,7 +251,7 @@ CASES = [
         lambda: traced(lambda y: lucid.from_numpy(numpy.zeros(2))),
         lucid.TraceError,
         (
-            "tensor: a NumPy array inside a compiled step would be frozen into it; pass it "
+            "from_numpy: a NumPy array inside a compiled step would be frozen into it; pass it "
             "as an input of the step"
         ),
     ),
