@@ -508,7 +508,8 @@ class Compiled(Rooted):
         """Exact bytes of the current signature, known before the first run.
 
         Returns: ``parameters``, ``inputs``, ``outputs``, ``arena_peak`` (arenas, and values kept
-            between executables, at the worst moment), and ``segments``: the same for each segment.
+            between executables, at the worst moment), ``is_estimate`` (True where the backend does
+            not know its peak, as metal), and ``segments``: a list of the same for each segment.
         """
         return self._current("memory").memory()
 
