@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +23,7 @@ from lazy_models import (
     AttributeThatIsNone,
     Cached,
     CachedMethod,
+    DictBySize,
     FirstBatch,
     OfTheClass,
     empty_caches,
@@ -370,3 +373,55 @@ def test_an_update_that_fails_is_undone(fallback: str, monkeypatch: pytest.Monke
     assert not made.is_set
     step(*args)
     assert made.is_set
+
+
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_threads_may_share_a_cache(is_dict: bool) -> None:
+    table = functools.lru_cache(maxsize=4)(ramp)
+    found: list[Any] = []
+
+    def rows(size: int) -> Tensor:
+        if not is_dict:
+            return table(size)
+        if size not in TABLES:
+            TABLES[size] = ramp(size)
+        return TABLES[size]
+
+    def work(start: int) -> None:
+        weight = nn.Linear(4, 4)
+        step = make_step(weight, lambda y, t: (y[:, 0] * t * rows(len(y))).sum(), fallback="error")
+        for i in range(6):
+            size = 2 + (i + start) % 3
+            x, t = floats(i, size, 4), floats(i + 9, size)
+            try:
+                found.append(step(x, t).item() - (weight(x)[:, 0] * t * ramp(size)).sum().item())
+            except lucid.Error as error:
+                found.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(5):
+            table.cache_clear()
+            TABLES.clear()
+            threads = [threading.Thread(target=work, args=(start,)) for start in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [0.0] * 180
+
+
+def test_a_long_dict_keeps_nothing_of_a_trace() -> None:
+    made = DictBySize()
+    made.by_size = {-key: key for key in range(2000)}
+    args = floats(1, 3, 4), floats(2, 3, 4)
+    with pytest.raises(lucid.TraceError, match="read a tensor of shape"):
+        make_step(made, square, fallback="error")(*args)
+    assert 3 not in made.by_size
+    with pytest.warns(FallbackWarning, match="read a tensor of shape"):
+        loss = make_step(made, square, fallback="warn")(*args)
+    assert loss.item() == square(made(args[0]), args[1]).item()
+    assert not made.by_size[3].is_symbolic

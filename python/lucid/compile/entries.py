@@ -8,14 +8,14 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from lucid import _C
 from lucid._C import Tensor
 from lucid.compile.outside import Before
 from lucid.compile.reach import Rooted
 from lucid.compile.signature import describe_tensor
-from lucid.compile.tracing import Subject, Traced, trace
+from lucid.compile.tracing import Subject, Traced, in_turn, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
 
 __all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "Served"]
@@ -28,6 +28,9 @@ _MANY_SIGNATURES = 8
 _MAX_LINES = 1000
 _MAX_SIZES_SHOWN = 8
 _LOOKS = 1000
+_TRIES = 5
+
+Result = TypeVar("Result")
 
 #: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
 MISS = object()
@@ -295,18 +298,30 @@ class Compiled(Rooted):
                     return result
             key = (fields_of(names, structures, leaves), _C.module_version())
             if not any(r.key == key for r in self._refusals):
-                made, result = self._compile(names, structures, leaves, args)
+                made, result = self._compile_and_run(names, structures, leaves, args)
                 if made is not None:
-                    if result is MISS:
-                        result = self._run(made, args, structures, leaves)
-                    if result is MISS:
-                        raise _C.InternalError(
-                            f"{self._what}: a fresh executable refused its own call"
-                        )
                     self._keep(made, leaves, differences)
                 if result is not MISS:
                     return result
         return self._run_eagerly(args)
+
+    def _compile_and_run(
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        args: tuple[Any, ...],
+    ) -> tuple[Entry | None, Any]:
+        """An entry and the call's result; neither where the signature falls back to eager."""
+        for _ in range(_TRIES):
+            made, result = self._compile(names, structures, leaves, args)
+            if made is not None and result is MISS:
+                result = self._run(made, args, structures, leaves)
+            if made is None or result is not MISS:
+                return made, result
+            if threading.active_count() == 1:
+                break  # else another thread has changed what both read
+        raise _C.InternalError(f"{self._what}: a fresh executable refused its own call")
 
     def _check_outside(self) -> None:
         if _C.is_tracing():
@@ -358,10 +373,11 @@ class Compiled(Rooted):
             return made, result, error
         self._is_calling = True
         try:
-            finish = self._begin_eagerly(args)
+            finish = _undisturbed(lambda: self._begin_eagerly(args), before.restore)
             filled = before.difference()
             try:
-                made = None if filled is None else self._made_now(*given, filled)
+                if filled is not None or threading.active_count() > 1:  # which may fill caches too
+                    made = _undisturbed(lambda: self._made_now(*given, filled))
             except _REFUSED as caught:
                 error = lasting_reason(first, caught)
             except Exception as caught:
@@ -385,7 +401,11 @@ class Compiled(Rooted):
         return made, result, error
 
     def _made_now(
-        self, names: list[str], structures: list[Structure], leaves: list[Tensor], filled: str
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        filled: str | None,
     ) -> Entry:
         """An entry that fits again after ``filled`` has changed, or a new one."""
         for entry in self._entries:
@@ -521,6 +541,18 @@ class Compiled(Rooted):
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call it once")
+
+
+def _undisturbed(function: Callable[[], Result], undo: Callable[[], None] = lambda: None) -> Result:
+    """Call it, and again if another thread may have put something of its trace in the way."""
+    for _ in range(_TRIES if threading.active_count() > 1 else 0):
+        try:
+            return function()
+        except _C.TraceError:
+            undo()
+            with in_turn():  # theirs has ended
+                pass
+    return function()
 
 
 def lasting_reason(first: Exception, second: Exception) -> Exception:

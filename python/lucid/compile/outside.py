@@ -7,7 +7,7 @@ from typing import Any
 from lucid import _C
 from lucid._C import Tensor, default_generator
 from lucid.autograd import no_grad
-from lucid.compile.freeze import can_change, freeze, restorer
+from lucid.compile.freeze import Contents, can_change, freeze
 from lucid.compile.movers import Mover, global_generators
 from lucid.compile.reach import STRUCTURE, Reach, plain_attributes
 
@@ -30,7 +30,7 @@ class OutsideState:
         self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
         containers = [v for _, attributes in self._attributes for v in attributes.values()]
         containers += [value for _, value, _ in self._places]
-        self._restore_containers = restorer([v for v in containers if can_change(v)])
+        self._contents = Contents([v for v in containers if can_change(v)])
         self._movers = [Mover(f"variable {place.name}", place.get()) for place in reach.movers]
         self._movers += global_generators()
 
@@ -67,6 +67,8 @@ class OutsideState:
         for place, _, before in self._places:
             if freeze(place.get(), True) != before:
                 return f"variable {place.name}"
+        if self._contents.has_long_changed():
+            return "a container of many items"
         for mover in self._movers:
             if mover.has_moved():
                 return mover.name
@@ -74,7 +76,7 @@ class OutsideState:
 
     def restore(self) -> None:
         """Put everything back."""
-        self._restore_containers()
+        self._contents.restore()
         for module, kind, entries in self._structure:
             known = getattr(module, kind)
             if list(map(id, known.values())) != list(map(id, entries.values())):
@@ -136,7 +138,7 @@ class Before:
         #: False if the code reads an iterator, which nothing puts back.
         self.is_whole = not reach.iterators
         self._state = OutsideState(reach)
-        self._restore_contents = restorer([*args, *map(vars, reach.objects)])
+        self._contents = Contents([*args, *map(vars, reach.objects)])
         found = [place.get() for places in reach.tensors.values() for place in places]
         self._tensors = TensorStates(
             [*leaves, *(tensor for tensor in found if isinstance(tensor, Tensor))]
@@ -151,7 +153,7 @@ class Before:
     def restore(self) -> None:
         """Put everything back."""
         self._state.restore()
-        self._restore_contents()
+        self._contents.restore()
         self._tensors.restore()
         for generator, state in self._generators:
             if generator.get_state() != state:

@@ -47,7 +47,7 @@ _HIDDEN = (*STRUCTURE, KEPT_STEPS, KEPT_METHODS)
 
 def plain_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module that are neither parameters, buffers nor modules."""
-    return {k: v for k, v in module.__dict__.items() if k not in _HIDDEN}
+    return {k: v for k, v in list(module.__dict__.items()) if k not in _HIDDEN}
 
 
 class Rooted:
@@ -184,7 +184,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 def _own_attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object itself, also those in slots."""
-    own = {k: v for k, v in getattr(value, "__dict__", {}).items() if k != KEPT_METHODS}
+    own = {k: v for k, v in list(getattr(value, "__dict__", {}).items()) if k != KEPT_METHODS}
     for cls in type(value).__mro__:
         if not _is_foreign(cls):
             own.update({n: getattr(value, n) for n in _slots_of(cls) if hasattr(value, n)})

@@ -20,11 +20,12 @@ from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
 from lucid.nn.modules.module import Module
 
-__all__ = ["Subject", "Traced", "trace"]
+__all__ = ["Subject", "Traced", "in_turn", "trace"]
 
 
 # How often a step is traced where another thread may have drawn from a global generator meanwhile.
 _TRIES = 5
+_LONGEST_WAIT = 10.0  # seconds
 _PACKAGE = os.path.dirname(_C.__file__) + os.sep
 
 
@@ -88,6 +89,29 @@ def _describe_leaf(leaf: Tensor, before: list[Tensor]) -> list[Any]:
     return [*described, same[0] if same else None]
 
 
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """One trace at a time: until it ends, caches that threads share hold its symbolic tensors.
+
+    A thread that has waited for long goes on, since the other one may be waiting for it.
+    """
+    has_turn = _turn.acquire(timeout=_LONGEST_WAIT)
+    try:
+        yield
+    finally:
+        if has_turn:
+            _turn.release()
+
+
+def _give_turns_anew() -> None:
+    global _turn
+    _turn = threading.RLock()
+
+
+_turn = threading.RLock()
+os.register_at_fork(after_in_child=_give_turns_anew)  # whose holder is not in the child
+
+
 class _GeneratorMovedError(_C.TraceError):
     """A global generator moved: by the trace, or by another thread meanwhile."""
 
@@ -100,8 +124,9 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
-            # What the code puts into context variables stays inside.
-            return contextvars.copy_context().run(_trace, subject, structures, leaves)
+            with in_turn():
+                # What the code puts into context variables stays inside.
+                return contextvars.copy_context().run(_trace, subject, structures, leaves)
         except _GeneratorMovedError as error:
             if last or threading.active_count() == 1:
                 raise _C.TraceError(str(error)) from None
