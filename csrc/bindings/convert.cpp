@@ -16,21 +16,6 @@ std::string type_name(PyObject* object) { return Py_TYPE(object)->tp_name; }
   throw Error(ErrorKind::kType, std::string(op) + ": " + what + ": got " + type_name(object));
 }
 
-int64_t as_integer(PyObject* object, std::string_view op, std::string_view what) {
-  const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object));
-  if (!index) {
-    PyErr_Clear();
-    refuse(op, std::string(what) + " must be an integer", object);
-  }
-  const int64_t value = PyLong_AsLongLong(index.ptr());
-  if (value == -1 && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    throw Error(ErrorKind::kUser,
-                std::string(op) + ": " + std::string(what) + " does not fit into 64 bits");
-  }
-  return value;
-}
-
 double as_real(PyObject* object, std::string_view op, std::string_view what) {
   const double value = PyFloat_AsDouble(object);
   if (value == -1.0 && PyErr_Occurred() != nullptr) {
@@ -68,6 +53,21 @@ std::string as_text(PyObject* object, std::string_view op, std::string_view what
 }
 
 }  // namespace
+
+int64_t as_integer(PyObject* object, std::string_view op, std::string_view what) {
+  const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(object));
+  if (!index) {
+    PyErr_Clear();
+    refuse(op, std::string(what) + " must be an integer", object);
+  }
+  const int64_t value = PyLong_AsLongLong(index.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw Error(ErrorKind::kUser,
+                std::string(op) + ": " + std::string(what) + " does not fit into 64 bits");
+  }
+  return value;
+}
 
 ir::AttrValue as_attribute(PyObject* object, const ir::AttrSpec& spec, std::string_view op) {
   switch (spec.type) {

@@ -41,6 +41,8 @@ std::optional<DType> as_dtype(py::handle object);
 const TensorRef* as_tensor(PyObject* object);
 /// The tensor in an object. Throws ArgumentTypeError that names `what`.
 TensorRef require_tensor(py::handle object, const char* what);
+/// A whole number. Throws ArgumentTypeError that names op and argument.
+int64_t as_integer(PyObject* object, std::string_view op, std::string_view what);
 /// A call operand: None, tensor, number or generator. Throws ArgumentTypeError.
 runtime::Operand as_operand(PyObject* object, std::string_view op);
 /// Converts an attribute of that type. Throws ArgumentTypeError that names op and attribute.

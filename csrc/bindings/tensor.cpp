@@ -106,6 +106,15 @@ TensorRef grad_of(Tensor& tensor) {
   return tensor.grad();
 }
 
+void set_grad(Tensor& tensor, const py::object& grad) {
+  if (runtime::thread_state().recorder != nullptr && !tensor.is_symbolic()) {
+    runtime::refuse(
+        "grad: the gradient of a tensor was set inside a compiled step, which would not set it "
+        "again; set it, or call zero_grad, outside of the step");
+  }
+  tensor.set_grad(grad.is_none() ? nullptr : require_tensor(grad, "grad"));
+}
+
 void bind_properties(py::class_<Tensor, TensorRef>& cls) {
   cls.def_property_readonly("shape", &shape_of)
       .def_property_readonly("dtype", [](const Tensor& t) { return dtype_object(t.type().dtype); })
@@ -127,10 +136,7 @@ void bind_properties(py::class_<Tensor, TensorRef>& cls) {
                       t.set_requires_grad(on);
                       runtime::process_state().module_version.fetch_add(1);
                     })
-      .def_property("grad", &grad_of,
-                    [](Tensor& t, const py::object& grad) {
-                      t.set_grad(grad.is_none() ? nullptr : require_tensor(grad, "grad"));
-                    })
+      .def_property("grad", &grad_of, &set_grad)
       .def_property_readonly("grad_fn",
                              [](const Tensor& t) -> std::shared_ptr<runtime::GradNode> {
                                return t.is_leaf() ? nullptr : t.operand().edge.node;
@@ -148,6 +154,8 @@ void note_hooks(const Tensor& tensor) {
 void bind_methods(py::class_<Tensor, TensorRef>& cls) {
   cls.def("numel", [](const Tensor& t) { return size_object(t.type().num_elements()); })
       .def("detach", &Tensor::detach)
+      // A tensor of its own that holds the same value, which is not copied.
+      .def("_holding", [](const Tensor& t) { return runtime::make_tensor(t.value()); })
       .def(
           "requires_grad_",
           [](TensorRef self, bool on) {

@@ -1,5 +1,8 @@
 // dtype, device, Generator, and the defaults of the process.
+#include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -215,7 +218,12 @@ void bind_process(py::module_& m) {
     runtime::process_state().default_dtype = *dtype;
   });
   m.def("get_num_threads", &cpu::num_threads);
-  m.def("set_num_threads", &cpu::set_num_threads, py::call_guard<py::gil_scoped_release>());
+  m.def("set_num_threads", [](const py::object& count) {
+    const int64_t most = std::numeric_limits<int>::max();
+    const int64_t asked = as_integer(count.ptr(), "set_num_threads", "count");
+    const py::gil_scoped_release released;
+    cpu::set_num_threads(static_cast<int>(std::clamp<int64_t>(asked, 0, most)));
+  });
   m.def("bump_state", [] { runtime::process_state().module_version.fetch_add(1); });
   m.def("is_grad_enabled", [] { return runtime::thread_state().grad_enabled; });
   m.def("set_grad_enabled", [](bool on) { runtime::thread_state().grad_enabled = on; });

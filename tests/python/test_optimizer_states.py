@@ -9,7 +9,9 @@ from typing import Any
 import lucid
 import lucid.nn as nn
 import lucid.optim as optim
+import numpy as np
 import pytest
+from lucid import Tensor
 from optimizers import everything
 from zoo import floats
 
@@ -102,3 +104,50 @@ def test_an_optimizer_of_a_user() -> None:
     text = "load_state_dict: the state of another class does not fit SGD"
     with pytest.raises(lucid.UserError, match=text):
         optim.SGD([nn.Parameter(lucid.ones(2))]).load_state_dict(source.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("exp_avg", lucid.zeros(3)), ("exp_avg_sq", lucid.zeros(2, 1)), ("step", lucid.zeros(2))],
+)
+def test_a_state_that_does_not_fit_changes_nothing(name: str, value: Tensor) -> None:
+    model, optimizer = stepped(optim.Adam)
+    other = optim.Adam(model.parameters(), lr=0.5).state_dict()
+    other["state"] = copy.deepcopy(optimizer.state_dict()["state"])
+    other["state"][1][name] = value
+    groups, state = copy.deepcopy(optimizer.param_groups), optimizer.state
+    before = repr(list(state.values()))
+    with pytest.raises(lucid.ShapeError, match=f"load_state_dict: {name} of parameter 1 "):
+        optimizer.load_state_dict(other)
+    assert optimizer.state is state
+    assert repr(list(state.values())) == before
+    assert [g["lr"] for g in optimizer.param_groups] == [g["lr"] for g in groups]
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW, optim.NAdam, optim.RAdam, optim.Adamax])
+@pytest.mark.parametrize(
+    "betas",
+    [
+        np.array([0.5, 0.75]),
+        np.array([0.5, 0.75], np.float32),
+        [0.5, 0.75],
+        lucid.tensor([0.5, 0.75]),
+    ],
+)
+def test_betas_are_any_sequence_of_two_numbers(kind: Any, betas: Any) -> None:
+    results = []
+    for given in ((0.5, 0.75), betas):
+        for is_in_the_group in (False, True):
+            lucid.manual_seed(3)
+            model = nn.Linear(3, 2)
+            params: Any = list(model.parameters())
+            options: dict[str, Any] = {"betas": given}
+            if is_in_the_group:
+                params, options = [{"params": params, **options}], {}
+            optimizer = kind(params, lr=0.1, **options)
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(lucid.ones(4, 3)).square().sum().backward()
+                optimizer.step()
+            results.append([p.tolist() for p in model.parameters()])
+    assert results[0] == results[1] == results[2] == results[3]

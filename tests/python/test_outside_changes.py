@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import dataclasses
+import functools
 import itertools
 import queue
 import random
@@ -440,3 +442,54 @@ def test_another_class_of_a_module_is_another_signature() -> None:
     assert compiled(lucid.ones(())).item() == 2
     module.__class__ = Negates
     assert compiled(lucid.ones(())).item() == -2
+
+
+@dataclasses.dataclass
+class Options:
+    """A record of the user's with a tensor in it."""
+
+    gain: Any
+
+
+REPLACED: list[tuple[str, Callable[[Tensor], Any], Change]] = [
+    ("tuple", lambda t: (t, 1.0), lambda held: held[0]),
+    ("list", lambda t: [t], lambda held: held[0]),
+    ("dict", lambda t: {"gain": t}, lambda held: held["gain"]),
+    ("record", Options, lambda held: held.gain),
+    ("nested", lambda t: {"a": [(1.0, Options(t))]}, lambda held: held["a"][0][1].gain),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "read"), REPLACED, ids=[row[0] for row in REPLACED])
+def test_containers_of_tensors_are_replaced(
+    name: str, make: Callable[[Tensor], Any], read: Change
+) -> None:
+    held = make(lucid.tensor(2.0))
+    module = Holds(held, read)
+    module.alias = held
+    closure = lucid.compile(lambda x: x * read(held), fallback="error")
+    partial = functools.partial(lambda held, x: x * read(held), held)
+    bound = lucid.compile(lambda x: partial(x), fallback="error")
+    attribute = lucid.compile(module, fallback="error")
+    for value in (2.0, 3.0, 5.0):
+        assert closure(lucid.ones(())).item() == attribute(lucid.ones(())).item() == value
+        assert bound(lucid.ones(())).item() == value
+        held = module.held = make(lucid.tensor({2.0: 3.0}.get(value, 5.0)))
+        partial = functools.partial(lambda held, x: x * read(held), held)
+
+
+def test_a_context_variable_may_hold_a_tensor() -> None:
+    gain: ContextVar[Any] = ContextVar("gain", default=None)
+
+    def scaled(x: Tensor) -> Tensor:
+        if gain.get() is None:
+            gain.set(lucid.full((), 2.0))
+        return x * gain.get()
+
+    compiled = lucid.compile(scaled, fallback="error")
+    for expected in (2.0, 2.0, 7.0):
+        assert compiled(lucid.ones(())).item() == expected
+        assert not gain.get().is_symbolic
+        if compiled.cache_info()["hits"] == 1:
+            gain.set(lucid.full((), 7.0))
+    assert compiled.cache_info()["misses"] == 1

@@ -156,11 +156,3 @@ def test_optimizer(case: OptimizerCase, dtype: str) -> None:
         for i, parameter in enumerate(parameters):
             what = f"step {step}, parameter {i}"
             check(parameter, record[f"{step} value{i}"], tolerance, what)
-
-
-def test_modules_that_stand_twice() -> None:
-    shared = nn.Linear(2, 2)
-    model = nn.Sequential(shared, nn.ReLU(), shared)
-    assert [type(m) for m in model.modules()] == [nn.Sequential, nn.Linear, nn.ReLU]
-    everywhere = list(model.modules(remove_duplicate=False))
-    assert [type(m) for m in everywhere] == [nn.Sequential, nn.Linear, nn.ReLU, nn.Linear]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
-from lucid.compile.entries import Compiled
+from lucid.compile.entries import Compiled, lasting_reason
 from lucid.compile.function import CompiledFunction
 from lucid.compile.fused import FusedStep
 from lucid.compile.module import CompiledModule
-from lucid.compile.reach import Reach
+from lucid.compile.outside import Before
 from lucid.compile.report import DiagnosisReport, OpInfo
 from lucid.compile.step import Step
 from lucid.compile.tracing import Subject, trace
@@ -28,10 +27,11 @@ def diagnose(
 ) -> DiagnosisReport:
     """List every operation of a function: its line, types, gradient and cost, and what is compiled.
 
-    The function is traced on symbolic tensors and compiled as its first call would be: no number
-    is computed, and parameters, buffers, gradients, generators and attributes stay as they are. A
-    function that cannot be compiled gives a report too: what it recorded until it was refused,
-    and the operation, line, reason and remedy.
+    The function is traced on symbolic tensors and compiled as its first call would be, and
+    parameters, buffers, gradients, generators and attributes stay as they are. No number is
+    computed, unless the trace is refused: the function may fill caches, and is called once to see
+    what it does then. A function that cannot be compiled gives a report too: what it recorded
+    until it was refused, and the operation, line, reason and remedy.
 
     Args:
         fn: a module, a function of tensors (a closure such as ``lambda: loss_fn(model(x), t)``
@@ -55,8 +55,13 @@ def diagnose(
     structures = compiled._checked(names, example_inputs, leaves)
     subject = compiled._subject(structures, leaves)
     found = _Found(subject)
-    with _gradients_kept(subject.roots):
+    before = Before(subject.roots, example_inputs, leaves)
+    try:
         found.trace(structures, leaves)
+        if isinstance(found.error, _C.TraceError) and before.is_whole:
+            found = _after_a_call(compiled, example_inputs, before, found, (structures, leaves))
+    finally:
+        before.restore()
     own = leaves[0].device.type if leaves else None
     return found.report(isinstance(compiled, Step), asked, own or "cpu")
 
@@ -80,20 +85,25 @@ def _compiled(fn: Any) -> Compiled:
     return CompiledFunction(fn, False, "error")
 
 
-@contextmanager
-def _gradients_kept(roots: tuple[Any, ...]) -> Iterator[None]:
-    """Puts gradients back, and which tensors require one, where the code changes that."""
-    reach = Reach(*roots)
-    tensors = [place.get() for places in reach.tensors.values() for place in places]
-    before = [(t, t.requires_grad, t.grad) for t in tensors if t.is_leaf]
+def _after_a_call(
+    compiled: Compiled,
+    args: tuple[Any, ...],
+    before: Before,
+    first: _Found,
+    given: tuple[list[Structure], list[Tensor]],
+) -> _Found:
+    """What is found once an eager call has filled the caches, as the first call would do it."""
+    second = _Found(compiled._subject(*given))
     try:
-        yield
-    finally:
-        for tensor, requires_grad, grad in before:
-            if tensor.requires_grad != requires_grad:
-                tensor.requires_grad = requires_grad
-            if tensor.grad is not grad:
-                tensor.grad = grad
+        compiled._begin_eagerly(args)
+        if before.difference() is None:
+            return first
+        second.trace(*given)
+    except Exception:  # it is no better in eager code: the reason is the first one
+        return first
+    assert first.error is not None
+    is_same = second.error is not None and lasting_reason(first.error, second.error) is first.error
+    return first if is_same else second
 
 
 class _Found:
@@ -103,7 +113,7 @@ class _Found:
         self._subject = subject
         self._recorder: _C.Recorder | None = None
         self._is_recorded = False  # the function returned
-        self._error: Exception | None = None
+        self.error: Exception | None = None
 
     def trace(self, structures: list[Structure], leaves: list[Tensor]) -> None:
         """Trace and compile; keeps what refuses to be compiled."""
@@ -111,11 +121,11 @@ class _Found:
         try:
             trace(subject, structures, leaves)
         except (_C.TraceError, _C.UnsupportedError) as error:
-            self._error = error
+            self.error = error
         except Exception as error:
             if not self._noted():
                 raise
-            self._error = error  # it may come of what was refused before
+            self.error = error  # it may come of what was refused before
 
     def _keeping(self, what: str) -> _C.Recorder:
         self._recorder = _C.Recorder(what, keeps=True)
@@ -139,13 +149,13 @@ class _Found:
         """The rows of the trace, and the refusals at their places among them."""
         assert self._recorder is not None
         # What has been compiled need not be asked again.
-        is_asked = asked is not None or self._error is not None
+        is_asked = asked is not None or self.error is not None
         found = self._recorder.diagnose(is_step, (asked or own) if is_asked else None)
         reasons = [text for text, _ in found["refusals"]]
         refused = [(count, _refused(text)) for text, count in found["refusals"]]
         rows = [_row(row, found["unavailable"]) for row in found["rows"]]
-        if self._error is not None:
-            text = str(self._error)
+        if self.error is not None:
+            text = str(self.error)
             reasons.append(text)
             if not self._is_recorded or not _mark(rows, text):
                 refused.append((len(rows), _refused(text)))

@@ -7,24 +7,30 @@ import os
 import threading
 import warnings
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.compile.outside import Before
 from lucid.compile.reach import Rooted
 from lucid.compile.signature import describe_tensor
-from lucid.compile.tracing import Subject, Traced, trace
+from lucid.compile.tracing import Subject, Traced, in_turn, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
 
 __all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "Served"]
-__all__ += ["checked_fallback"]
+__all__ += ["checked_fallback", "lasting_reason"]
 
+_REFUSED = (_C.TraceError, _C.UnsupportedError)
 _FALLBACKS = ("warn", "error", "silent")
 _MAX_ENTRIES = 64
 _MANY_SIGNATURES = 8
 _MAX_LINES = 1000
 _MAX_SIZES_SHOWN = 8
 _LOOKS = 1000
+_TRIES = 5
+
+Result = TypeVar("Result")
 
 #: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
 MISS = object()
@@ -61,6 +67,8 @@ class Entry:
         self.fields = fields_of(names, structures, leaves)
         #: Where one signature serves many sizes of the first axis: those met so far.
         self.sizes: set[int] = set()
+        #: What the eager call changed after which this was traced.
+        self.filled: str | None = None
 
     def try_run(self, args: tuple[Any, ...], scalars: tuple[float, ...] = ()) -> Any:
         """The results in their structure; ``MISS`` for another signature."""
@@ -181,6 +189,11 @@ class Compiled(Rooted):
 
     A subclass gives ``_roots``, ``_subject`` (what is traced for a signature) and
     ``_run_eagerly``.
+
+    A trace that is refused may have met a cache that the first call fills: a mask made where an
+    attribute is None, an entry of a dict, a result of a ``functools.lru_cache``. So the call is
+    eager then, and if it changed anything that the code can read, the signature is traced once
+    more, for the calls that follow. What changes again is no cache.
     """
 
     _what = "make_step"
@@ -191,6 +204,8 @@ class Compiled(Rooted):
         self._fallback = fallback
         self._entries: list[Entry] = []
         self._refusals: list[_Refusal] = []
+        self._lasting: set[str] = set()  # reasons that a call does not take away
+        self._is_calling = False  # eagerly, for another trace
         self._history: deque[str | Served] = deque(maxlen=_MAX_LINES)
         self._lock = threading.RLock()
         self._hits = 0
@@ -205,6 +220,11 @@ class Compiled(Rooted):
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
         """The same without compiling."""
         raise NotImplementedError
+
+    def _begin_eagerly(self, args: tuple[Any, ...]) -> Callable[[], Any]:
+        """Run the user's code; what is given does the rest of an eager call."""
+        result = self._run_eagerly(args)
+        return lambda: result
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
         """What messages call the arguments."""
@@ -278,16 +298,30 @@ class Compiled(Rooted):
                     return result
             key = (fields_of(names, structures, leaves), _C.module_version())
             if not any(r.key == key for r in self._refusals):
-                made = self._compile(names, structures, leaves)
+                made, result = self._compile_and_run(names, structures, leaves, args)
                 if made is not None:
-                    result = self._run(made, args, structures, leaves)
-                    if result is MISS:
-                        raise _C.InternalError(
-                            f"{self._what}: a fresh executable refused its own call"
-                        )
                     self._keep(made, leaves, differences)
+                if result is not MISS:
                     return result
         return self._run_eagerly(args)
+
+    def _compile_and_run(
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        args: tuple[Any, ...],
+    ) -> tuple[Entry | None, Any]:
+        """An entry and the call's result; neither where the signature falls back to eager."""
+        for _ in range(_TRIES):
+            made, result = self._compile(names, structures, leaves, args)
+            if made is not None and result is MISS:
+                result = self._run(made, args, structures, leaves)
+            if made is None or result is not MISS:
+                return made, result
+            if threading.active_count() == 1:
+                break  # else another thread has changed what both read
+        raise _C.InternalError(f"{self._what}: a fresh executable refused its own call")
 
     def _check_outside(self) -> None:
         if _C.is_tracing():
@@ -297,16 +331,89 @@ class Compiled(Rooted):
             )
 
     def _compile(
-        self, names: list[str], structures: list[Structure], leaves: list[Tensor]
-    ) -> Entry | None:
-        """Trace and compile; None where the signature falls back to eager."""
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        args: tuple[Any, ...],
+        is_call: bool = True,
+    ) -> tuple[Entry | None, Any]:
+        """An entry, None where the signature falls back to eager; what an eager call gave, if any.
+
+        With ``is_call`` False nothing is called: what had to run leaves no trace.
+        """
+        made, result = None, MISS
         try:
-            return self._make(names, structures, leaves)
-        except (_C.TraceError, _C.UnsupportedError) as error:
+            return self._make(names, structures, leaves), MISS
+        except _C.UnsupportedError as caught:
+            error: Exception = caught
+        except _C.TraceError as caught:
+            error = caught
+            if str(error) not in self._lasting and not self._is_calling:
+                given = (names, structures, leaves)
+                made, result, error = self._call_and_trace(args, given, error, is_call)
+        if made is None:
             if self._fallback == "error":
-                raise
+                raise error
             self._refuse(names, structures, leaves, error)
-            return None
+        return made, result
+
+    def _call_and_trace(
+        self,
+        args: tuple[Any, ...],
+        given: tuple[list[str], list[Structure], list[Tensor]],
+        first: Exception,
+        is_call: bool,
+    ) -> tuple[Entry | None, Any, Exception]:
+        """Run eagerly and trace again: the entry, the call's result, why there is no entry."""
+        made, result = None, MISS
+        error = first
+        before = Before(self._roots(), args, given[2])
+        if not before.is_whole:
+            return made, result, error
+        self._is_calling = True
+        try:
+            finish = _undisturbed(lambda: self._begin_eagerly(args), before.restore)
+            filled = before.difference()
+            try:
+                if filled is not None or threading.active_count() > 1:  # which may fill caches too
+                    made = _undisturbed(lambda: self._made_now(*given, filled))
+            except _REFUSED as caught:
+                error = lasting_reason(first, caught)
+            except Exception as caught:
+                if isinstance(caught, _C.InternalError):
+                    raise
+                # else the next eager call would raise it
+            if is_call and (made is not None or self._fallback != "error"):
+                result = finish()
+        except BaseException as caught:
+            before.restore()
+            is_reason = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
+            if made is not None or self._fallback != "error" or not is_reason:
+                raise
+        else:
+            if result is MISS:
+                before.restore()
+        finally:
+            self._is_calling = False
+        if made is None:
+            self._lasting = {str(error), *list(self._lasting)[-_MAX_ENTRIES:]}
+        return made, result, error
+
+    def _made_now(
+        self,
+        names: list[str],
+        structures: list[Structure],
+        leaves: list[Tensor],
+        filled: str | None,
+    ) -> Entry:
+        """An entry that fits again after ``filled`` has changed, or a new one."""
+        for entry in self._entries:
+            if entry.rebind(names, structures, leaves) is None:
+                return entry
+        made = self._make(names, structures, leaves)
+        made.filled = filled
+        return made
 
     def compile(self, *args: Any) -> None:
         """Compile for these arguments without running: ``memory()`` is known then."""
@@ -318,12 +425,15 @@ class Compiled(Rooted):
                 if entry.rebind(names, structures, leaves) is None:
                     self._to_front(entry)
                     return
-            made = self._compile(names, structures, leaves)
+            made, _ = self._compile(names, structures, leaves, args, is_call=False)
             if made is not None:
                 self._keep(made, leaves, [])
 
     def _keep(self, entry: Entry, leaves: list[Tensor], differences: list[str]) -> None:
-        """Keep an entry whose first run has succeeded."""
+        """Keep an entry whose first run has succeeded, or that fits again."""
+        if entry in self._entries:
+            self._to_front(entry)
+            return
         self._misses += 1
         because = f", because of another {differences[0]}" if differences else ""
         line = (
@@ -331,6 +441,8 @@ class Compiled(Rooted):
             f"{entry.traced.entry.num_nodes} operations{because}"
             f"{self._details(entry)}"
         )
+        if entry.filled is not None:
+            line += f"; its first call ran eagerly, since it changed {entry.filled}"
         self._history.append(Served(line, entry.sizes))
         self._to_front(entry)
         if self._misses == _MANY_SIGNATURES:
@@ -400,6 +512,7 @@ class Compiled(Rooted):
         with self._lock:
             self._entries = []
             self._refusals = []
+            self._lasting = set()
 
     def explain(self) -> str:
         """One line a signature: what was compiled and why, or why it runs eagerly. Oldest first."""
@@ -415,7 +528,8 @@ class Compiled(Rooted):
         """Exact bytes of the current signature, known before the first run.
 
         Returns: ``parameters``, ``inputs``, ``outputs``, ``arena_peak`` (arenas, and values kept
-            between executables, at the worst moment), and ``segments``: the same for each segment.
+            between executables, at the worst moment), ``is_estimate`` (True where the backend does
+            not know its peak, as metal), and ``segments``: a list of the same for each segment.
         """
         return self._current("memory").memory()
 
@@ -427,6 +541,27 @@ class Compiled(Rooted):
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call it once")
+
+
+def _undisturbed(function: Callable[[], Result], undo: Callable[[], None] = lambda: None) -> Result:
+    """Call it, and again if another thread may have put something of its trace in the way."""
+    for _ in range(_TRIES if threading.active_count() > 1 else 0):
+        try:
+            return function()
+        except _C.TraceError:
+            undo()
+            with in_turn():  # theirs has ended
+                pass
+    return function()
+
+
+def lasting_reason(first: Exception, second: Exception) -> Exception:
+    """Why nothing is compiled, by the traces before and after an eager call.
+
+    What the second one gives, as the first may be about a cache; of one line, the first.
+    """
+    place = str(second).partition("\n  at ")[2]
+    return first if place and place == str(first).partition("\n  at ")[2] else second
 
 
 def _describe(leaves: list[Tensor]) -> str:

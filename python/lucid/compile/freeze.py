@@ -17,7 +17,7 @@ import numpy
 
 from lucid._C import Tensor
 
-__all__ = ["MAX_DEPTH", "MAX_ITEMS", "can_change", "freeze", "restorer"]
+__all__ = ["MAX_DEPTH", "MAX_ITEMS", "Contents", "can_change", "freeze"]
 
 MAX_DEPTH = 6
 # Longer containers are told apart by identity only: comparing them at each call would be slow.
@@ -93,10 +93,11 @@ def freeze(value: Any, tensors_by_identity: bool = False, depth: int = MAX_DEPTH
     if isinstance(value, set):
         return (set, frozenset(value))
     if isinstance(value, (tuple, list, deque)):
-        items = [freeze(v, tensors_by_identity, depth - 1) for v in value]
+        items = [freeze(v, tensors_by_identity, depth - 1) for v in list(value)]
         return (type(value), items)
     if isinstance(value, dict):
-        pairs = [(_key(k), freeze(v, tensors_by_identity, depth - 1)) for k, v in value.items()]
+        found = list(value.items())  # other threads may add to it
+        pairs = [(_key(k), freeze(v, tensors_by_identity, depth - 1)) for k, v in found]
         return (dict, pairs)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
@@ -116,21 +117,34 @@ def _frozen_array(value: Any) -> Any:
     return (type(value), memoryview(value).format, bytes(value))
 
 
-def restorer(values: list[Any]) -> Callable[[], None]:
-    """A function that puts the contents of containers back as they are now, to ``MAX_DEPTH``."""
-    copies: dict[int, tuple[Any, Any]] = {}
-    for value in values:
-        _copy_into(copies, value, MAX_DEPTH)
+class Contents:
+    """What containers hold, to ``MAX_DEPTH``, as it is when this is made."""
 
-    def restore() -> None:
-        for value, before in copies.values():
+    def __init__(self, values: list[Any]) -> None:
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        for value in values:
+            _copy_into(self._copies, value, MAX_DEPTH)
+
+    def has_long_changed(self) -> bool:
+        """True if one that :func:`freeze` tells by its identity alone holds something else."""
+        return any(
+            not isinstance(value, _ARRAYS) and len(before) > MAX_ITEMS and _differs(value, before)
+            for value, before in self._copies.values()
+        )
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for value, before in self._copies.values():
             if isinstance(value, _ARRAYS):
                 if _frozen_array(value) != _frozen_array(before):
                     value[:] = before
-            elif list(map(id, _items_of(value))) != list(map(id, before)):
+            elif _differs(value, before):
                 _put_back(value, before)
 
-    return restore
+
+def _differs(container: Any, items: list[Any]) -> bool:
+    now = _items_of(container)
+    return len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True))
 
 
 def _items_of(container: Any) -> list[Any]:
@@ -139,7 +153,8 @@ def _items_of(container: Any) -> list[Any]:
         names = [field.name for field in dataclasses.fields(container)]
         container = {n: getattr(container, n) for n in names if hasattr(container, n)}
     if isinstance(container, dict):
-        return [*container.keys(), *container.values()]
+        pairs = list(container.items())
+        return [*(key for key, _ in pairs), *(value for _, value in pairs)]
     return list(container)
 
 

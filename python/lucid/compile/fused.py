@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
@@ -249,8 +249,13 @@ class FusedStep(Compiled):
     # ------------------------------------------------------------ eager
 
     def _run_eagerly(self, args: tuple[Any, ...]) -> Any:
+        with _undone_on_error(self._model):
+            return self._begin_eagerly(args)()
+
+    def _begin_eagerly(self, args: tuple[Any, ...]) -> Callable[[], Any]:
+        """Forward and backward of all micro-batches; the update is left to what is given."""
         pairs = self.pairs()
-        with _own_gradients(pairs), _undone_on_error(self._model):
+        with _own_gradients(pairs, [None] * len(pairs)):
             total: Tensor | None = None
             all_aux = []
             for arguments in self._micro_batches(list(args)):
@@ -259,10 +264,16 @@ class FusedStep(Compiled):
                 scaled.backward()
                 all_aux.append(_without_history(aux))
                 total = loss.detach() if total is None else total + loss.detach()
-            without_autocast(self._update_eagerly, [param for param, _ in pairs])
-        if not self.has_aux:
-            return total
-        return total, (all_aux[0] if self.accumulate == 1 else all_aux)
+            gradients = [param.grad for param, _ in pairs]
+
+        def finish() -> Any:
+            with _own_gradients(pairs, gradients):
+                without_autocast(self._update_eagerly, [param for param, _ in pairs])
+            if not self.has_aux:
+                return total
+            return total, (all_aux[0] if self.accumulate == 1 else all_aux)
+
+        return finish
 
     def _update_eagerly(self, params: list[Tensor]) -> None:
         """Unscale, clip and update by the gradients that the parameters have."""
@@ -278,11 +289,13 @@ class FusedStep(Compiled):
 
 
 @contextlib.contextmanager
-def _own_gradients(pairs: list[tuple[Tensor, Group]]) -> Iterator[None]:
+def _own_gradients(
+    pairs: list[tuple[Tensor, Group]], gradients: Sequence[Tensor | None]
+) -> Iterator[None]:
     """Gradients of this step's own; those that were there are put back."""
     before = [(param, param.grad) for param, _ in pairs]
-    for param, _ in before:
-        param.grad = None
+    for (param, _), gradient in zip(pairs, gradients, strict=True):
+        param.grad = gradient
     try:
         yield
     finally:

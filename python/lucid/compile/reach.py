@@ -12,10 +12,12 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
-from lucid._C import Tensor
+from lucid._C import Generator, Tensor
 from lucid.autograd import Function
+from lucid.compile.caches import Held, is_cache, table_of
 from lucid.compile.freeze import MAX_DEPTH, MAX_ITEMS, can_change, freeze
 from lucid.compile.movers import is_mover
 from lucid.nn.modules.module import Module
@@ -33,6 +35,7 @@ __all__ = [
 
 # Types of values that cannot change inside.
 _FLAT = (bool, int, float, str, bytes, type(None))
+_CONTAINERS = (list, tuple, dict, deque)
 # Dictionaries of a module that are no plain attributes.
 STRUCTURE = ("_parameters", "_buffers", "_modules")
 # Where a model keeps the steps, and an object the methods, that were compiled for it: nothing that
@@ -44,7 +47,7 @@ _HIDDEN = (*STRUCTURE, KEPT_STEPS, KEPT_METHODS)
 
 def plain_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module that are neither parameters, buffers nor modules."""
-    return {k: v for k, v in module.__dict__.items() if k not in _HIDDEN}
+    return {k: v for k, v in list(module.__dict__.items()) if k not in _HIDDEN}
 
 
 class Rooted:
@@ -57,27 +60,37 @@ class Rooted:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """One place that holds a value: a key of a mapping, an item, a closure cell, an attribute."""
+    """One place that holds a value: a key of a mapping, an item, a closure cell, an attribute.
+
+    ``holder`` may be the place of the holder: what stands there may be replaced.
+    """
 
     holder: Any
     key: Any
-    kind: str  # "item", "cell" or "attribute"
+    kind: str  # "item", "cell", "attribute", "context" or, of the table of a cache, "entry"
     name: str  # for messages
 
     def get(self) -> Any:
         """The value there now; ``Place`` itself where there is none."""
+        holder = self.holder.get() if isinstance(self.holder, Place) else self.holder
         try:
+            if holder is Place:
+                return Place
             if self.kind == "cell":
-                return self.holder.cell_contents
+                return holder.cell_contents
             if self.kind == "attribute":
-                return getattr(self.holder, self.key)
-            return self.holder[self.key]
-        except (LookupError, ValueError, AttributeError):
+                return getattr(holder, self.key)
+            return holder.get(Place) if self.kind == "context" else holder[self.key]
+        except (LookupError, ValueError, AttributeError, TypeError):
             return Place
 
     def put(self, value: Any) -> None:
-        """Put a value there; ``Place`` itself to leave none."""
-        if value is Place:
+        """Put a value there; ``Place`` itself to leave none. Caches are put back as a whole."""
+        if self.kind == "entry":
+            return
+        if self.kind == "context":
+            self.holder.set(None if value is Place else value)  # nothing makes it unset again
+        elif value is Place:
             self._clear()
         elif self.kind == "cell":
             self.holder.cell_contents = value
@@ -93,6 +106,13 @@ class Place:
             delattr(self.holder, self.key)
         else:
             del self.holder[self.key]
+
+
+def _items_in(container: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of a container; none of one that is long or is no container."""
+    if not isinstance(container, _CONTAINERS) or len(container) > MAX_ITEMS:
+        return []
+    return list(container.items() if isinstance(container, dict) else enumerate(container))
 
 
 def _is_ours(function: types.FunctionType) -> bool:
@@ -164,7 +184,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 def _own_attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object itself, also those in slots."""
-    own = {k: v for k, v in getattr(value, "__dict__", {}).items() if k != KEPT_METHODS}
+    own = {k: v for k, v in list(getattr(value, "__dict__", {}).items()) if k != KEPT_METHODS}
     for cls in type(value).__mro__:
         if not _is_foreign(cls):
             own.update({n: getattr(value, n) for n in _slots_of(cls) if hasattr(value, n)})
@@ -199,7 +219,7 @@ def _is_iterator(value: Any) -> bool:
 
 def _name_of(holder: Any) -> str:
     """How messages call the holder of an attribute."""
-    named = isinstance(holder, (type, types.ModuleType, types.FunctionType))
+    named = isinstance(holder, (type, types.ModuleType, types.FunctionType)) or is_cache(holder)
     name: str = holder.__name__ if named else type(holder).__name__
     return name.rpartition(".")[2]
 
@@ -226,7 +246,8 @@ class Reach:
     attributes that plain functions read: nothing counts their changes, so they are compared at
     each call. ``tensors``: by cell, the places that lead to a tensor. ``names``: what attributes
     the functions found read, of whatever object. ``iterators``: places of iterators that they may
-    advance. ``movers``: places of random generators and queues.
+    advance. ``movers``: places of random generators, queues and caches. ``generators``: those of
+    this package, which a trace may move. ``objects``: all others that have attributes.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -235,11 +256,14 @@ class Reach:
         self.tensors: dict[int, list[Place]] = {}
         self.iterators: list[Place] = []
         self.movers: list[Place] = []
+        self.generators: list[Generator] = []
+        self.objects: list[Any] = []
         self._seen: dict[int, Any] = {}
         self.names: set[str] = set()
         self._names_asked: set[str] = set()
         self._loaded: set[str] = set()  # of ``names``, those that are not only set
         self._dotted: set[str] = set()  # of these, those that are not only in strings
+        self._stored: set[str] = set()  # of ``names``, those that are set
         self._holders: list[Any] = []  # asked only for what is read
         self._classes: list[type] = []
         self._asked: set[tuple[int, str]] = set()
@@ -276,7 +300,7 @@ class Reach:
         self._seen[id(value)] = value
         return True
 
-    def _walk(self, value: Any, depth: int) -> None:
+    def _walk(self, value: Any, depth: int, place: Place | None = None) -> None:
         if isinstance(value, Module):
             self._walk_module(value)
         elif isinstance(value, types.FunctionType):
@@ -287,32 +311,58 @@ class Reach:
         elif isinstance(value, types.MethodType):
             self._walk(value.__self__, depth)
             self._walk(value.__func__, depth)
+        elif is_cache(value):
+            self._walk_cache(value)
         elif isinstance(value, weakref.ref):
             self._walk(value(), depth)
         elif isinstance(value, functools.partial):
             self._walk(value.func, depth)
             for key in ("args", "keywords"):
                 self._watch(Place(value, key, "attribute", f"partial.{key}"), getattr(value, key))
+        elif isinstance(value, ContextVar):
+            if self._enter(value):
+                self._watch(Place(value, None, "context", value.name), value.get(None))
         elif depth > 0 and self._enter(value):
-            self._walk_contents(value, depth)
+            self._walk_contents(value, depth, place or value)
+        elif depth > 0 and place is not None:
+            self._note_tensors(value, place)
 
-    def _walk_contents(self, value: Any, depth: int) -> None:
-        if isinstance(value, (list, tuple, dict, deque)) and len(value) > MAX_ITEMS:
+    def _walk_cache(self, cache: Any) -> None:
+        """Watch the results that a cache holds; they are read where its function is called."""
+        if not self._enter(cache):
             return
-        if isinstance(value, (list, tuple, deque)):
-            for i, item in enumerate(value):
-                self._look(Place(value, i, "item", f"[{i}]"), item, depth - 1)
-        elif isinstance(value, dict):
-            for key, item in list(value.items()):
-                self._look(Place(value, key, "item", f"[{key!r}]"), item, depth - 1)
+        self._walk(cache.__wrapped__, MAX_DEPTH)
+        name = f"cache of {_name_of(cache)}"
+        self.movers.append(Place([cache], 0, "item", name))
+        held, table = Held(cache), table_of(cache)
+        results = held.results() if len(table) <= MAX_ITEMS else {}
+        for key, result in results.items():
+            self.places.append(Place(table, key, "entry", name))
+            if table[key] is not result and can_change(result):  # a link stays where it is
+                self.places.append(Place((result,), 0, "item", name))
+            self._look(Place(held, key, "item", name), result, MAX_DEPTH)
+
+    def _note_tensors(self, container: Any, place: Place) -> None:
+        """Another place leads to a container that was walked through before."""
+        for key, item in _items_in(container):
+            if isinstance(item, Tensor):
+                self._look(Place(place, key, "item", f"[{key!r}]"), item, 0)
+
+    def _walk_contents(self, value: Any, depth: int, holder: Any) -> None:
+        """Look at what an object or container has; ``holder`` is that or its place."""
+        if isinstance(value, _CONTAINERS):
+            for key, item in _items_in(value):
+                self._look(Place(holder, key, "item", f"[{key!r}]"), item, depth - 1)
         elif _has_attributes(value) and not _is_foreign(value):
             if isinstance(value, type) and issubclass(value, Function):
                 self.names.update(("forward", "backward"))  # what its ``apply`` calls
             self._holders.append(value)
             if isinstance(value, (type, types.ModuleType)):
                 return
+            if hasattr(value, "__dict__"):
+                self.objects.append(value)
             for key, item in _own_attributes(value).items():
-                self._look(Place(value, key, "attribute", f".{key}"), item, depth - 1)
+                self._look(Place(holder, key, "attribute", f".{key}"), item, depth - 1)
 
     def _ask_holders(self) -> bool:
         """Watch what the holders have under names that are read; False if nothing was new."""
@@ -334,7 +384,11 @@ class Reach:
         if isinstance(value, property):
             value = value.fget
         label = f"{_name_of(holder)}.{name}"
-        if isinstance(value, types.FunctionType):
+        if isinstance(value, functools.cached_property):
+            self._walk(value.func, MAX_DEPTH)
+            if not isinstance(holder, type):  # which asks for the property itself
+                self.places.append(Place(vars(holder), name, "item", label))
+        elif isinstance(value, types.FunctionType):
             self._walk_function(value)
             self._watch_function(holder, name, label)
         elif name != "__call__":
@@ -358,9 +412,11 @@ class Reach:
             return
         if _is_iterator(value):
             self.iterators.append(place)
-        if is_mover(value):
+        if is_mover(value) and not is_cache(value):
             self.movers.append(place)
-        self._walk(value, depth)
+        if isinstance(value, Generator):
+            self.generators.append(value)
+        self._walk(value, depth, place)
 
     def _watch(self, place: Place, value: Any) -> None:
         self.places.append(place)
@@ -397,11 +453,11 @@ class Reach:
                 self._watch(Place(cls, key, "attribute", f"{cls.__name__}.{key}"), value)
 
     def _watch_absent(self, holder: Any) -> None:
-        """Watch that an object has no attribute that the code asks for: it may get it later."""
+        """Watch that an object has no attribute that the code asks for or sets: it may get it."""
         if isinstance(holder, (type, types.ModuleType)) or not hasattr(holder, "__dict__"):
             return
-        for name in self._names_asked:
-            if not hasattr(holder, name):
+        for name in sorted(self._names_asked | self._stored):
+            if not hasattr(type(holder), name) and name not in vars(holder):
                 label = f"{_name_of(holder)}.{name}"
                 self.places.append(Place(vars(holder), name, "item", label))
 
@@ -421,6 +477,7 @@ class Reach:
         self._names_asked |= asked
         self.names.update(asked, _attributes_read(code))
         self._dotted.update(_attributes_loaded(code))
+        self._stored.update(_arguments_of(code, "STORE_ATTR"))
         self._loaded.update(asked, self._dotted)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)

@@ -123,7 +123,7 @@ class Signature:
         self._by_content: list[Watched] = []
         for watched in self._compared:
             place, value = watched.place, watched.identity()
-            if value is Watched:
+            if value is Watched or place.kind == "context":
                 self._by_content.append(watched)
             elif place.kind == "cell":
                 self._cells.append((place.holder, value))

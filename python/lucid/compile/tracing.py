@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy
-
 from lucid import _C
 from lucid._C import Tensor
-from lucid.autograd import no_grad
-from lucid.compile.freeze import can_change, freeze, restorer
-from lucid.compile.movers import Mover
-from lucid.compile.reach import STRUCTURE, Place, Reach, plain_attributes
+from lucid.compile.movers import GLOBAL_GENERATORS
+from lucid.compile.outside import OutsideState
+from lucid.compile.reach import Place, Reach
 from lucid.compile.signature import Signature
 from lucid.compile.tree import Structure, flatten, unflatten
 from lucid.nn.modules import module as module_file
 from lucid.nn.modules.module import Module
 
-__all__ = ["Subject", "Traced", "trace"]
+__all__ = ["Subject", "Traced", "in_turn", "trace"]
 
 
 # How often a step is traced where another thread may have drawn from a global generator meanwhile.
 _TRIES = 5
+_LONGEST_WAIT = 10.0  # seconds
 _PACKAGE = os.path.dirname(_C.__file__) + os.sep
 
 
@@ -91,87 +89,27 @@ def _describe_leaf(leaf: Tensor, before: list[Tensor]) -> list[Any]:
     return [*described, same[0] if same else None]
 
 
-class _OutsideState:
-    """Attributes, containers and foreign generators as they were before a trace."""
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """One trace at a time: until it ends, caches that threads share hold its symbolic tensors.
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-        self._attributes = [(m, dict(plain_attributes(m))) for m in reach.modules]
-        self._frozen = [
-            {k: freeze(v, True) for k, v in attributes.items()}
-            for _, attributes in self._attributes
-        ]
-        self._structure = [
-            (m, kind, dict(getattr(m, kind))) for m in reach.modules for kind in STRUCTURE
-        ]
-        self._places = [(p, p.get(), freeze(p.get(), True)) for p in reach.places]
-        containers = [v for _, attributes in self._attributes for v in attributes.values()]
-        containers += [value for _, value, _ in self._places]
-        self._restore_containers = restorer([v for v in containers if can_change(v)])
-        self._movers = [Mover(place.name, place.get()) for place in reach.movers]
-        self._random = random.getstate()
-        self._numpy = numpy.random.get_state(legacy=False)
+    A thread that has waited for long goes on, since the other one may be waiting for it.
+    """
+    has_turn = _turn.acquire(timeout=_LONGEST_WAIT)
+    try:
+        yield
+    finally:
+        if has_turn:
+            _turn.release()
 
-    def write_buffers(self) -> None:
-        """Turn buffers that were assigned a computed value into writes of the old ones.
 
-        Until the forward is over the old tensor keeps its value: the forward may hold it.
-        """
-        for module, kind, entries in self._structure:
-            for key, old in entries.items() if kind == "_buffers" else ():
-                new = module._buffers.get(key)
-                if new is not old and new is not None and old is not None and new.is_symbolic:
-                    module._buffers[key] = old
-                    with no_grad():
-                        old.assign_(new.detach())
+def _give_turns_anew() -> None:
+    global _turn
+    _turn = threading.RLock()
 
-    def difference(self) -> str | None:
-        """What the trace changed outside of tensors, or None."""
-        for module, kind, entries in self._structure:
-            now = getattr(module, kind)
-            if list(now) != list(entries):
-                return f"{kind[1:]} of {type(module).__name__}"
-            for key, value in entries.items():
-                if now[key] is not value:
-                    return f"{kind[1:]} of {type(module).__name__}: {key}"
-        for (module, _), frozen in zip(self._attributes, self._frozen, strict=True):
-            now = {k: freeze(v, True) for k, v in plain_attributes(module).items()}
-            for key in {**frozen, **now}:
-                if frozen.get(key) != now.get(key):
-                    return f"attribute {type(module).__name__}.{key}"
-        for place, _, before in self._places:
-            if freeze(place.get(), True) != before:
-                return f"variable {place.name}"
-        for mover in self._movers:
-            if mover.has_moved():
-                return f"variable {mover.name}"
-        if random.getstate() != self._random:
-            return "Python's random generator"
-        state = numpy.random.get_state(legacy=False)
-        if repr(state) != repr(self._numpy):
-            return "NumPy's random generator"
-        return None
 
-    def restore(self) -> None:
-        """Put everything back."""
-        self._restore_containers()
-        for module, kind, entries in self._structure:
-            known = getattr(module, kind)
-            if list(map(id, known.values())) != list(map(id, entries.values())):
-                known.clear()
-                known.update(entries)
-        _C.bump_state()
-        for module, attributes in self._attributes:
-            for key in [k for k in plain_attributes(module) if k not in attributes]:
-                del module.__dict__[key]
-            module.__dict__.update(attributes)
-        for place, value, _ in self._places:
-            if place.get() is not value:
-                place.put(value)
-        for mover in self._movers:
-            mover.put_back()
-        random.setstate(self._random)
-        numpy.random.set_state(self._numpy)
+_turn = threading.RLock()
+os.register_at_fork(after_in_child=_give_turns_anew)  # whose holder is not in the child
 
 
 class _GeneratorMovedError(_C.TraceError):
@@ -186,7 +124,9 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         try:
-            return _trace(subject, structures, leaves)
+            with in_turn():
+                # What the code puts into context variables stays inside.
+                return contextvars.copy_context().run(_trace, subject, structures, leaves)
         except _GeneratorMovedError as error:
             if last or threading.active_count() == 1:
                 raise _C.TraceError(str(error)) from None
@@ -195,7 +135,7 @@ def trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -
 
 def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) -> Traced:
     reach = _reach_of(subject)
-    before = _OutsideState(reach)
+    before = OutsideState(reach)
     called: dict[int, Module] = {}
     made: dict[int, Module] = {}
     recorder = subject.recorder(subject.what)
@@ -218,7 +158,7 @@ def _trace(subject: Subject, structures: list[Structure], leaves: list[Tensor]) 
         trace = recorder.finish(results)
         changed = before.difference()
         if changed is not None:
-            kind = _GeneratorMovedError if changed.endswith("generator") else _C.TraceError
+            kind = _GeneratorMovedError if changed in GLOBAL_GENERATORS else _C.TraceError
             raise kind(
                 f"{subject.what}: the step changed {changed}, which a compiled run would not "
                 "repeat; keep such state in a registered buffer, or compute it outside of the step"

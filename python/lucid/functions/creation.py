@@ -108,7 +108,7 @@ def from_numpy(ndarray: NDArray[Any]) -> Tensor:
         raise _C.ArgumentTypeError(
             f"from_numpy: expected a NumPy array: got {type(ndarray).__name__}; use tensor"
         )
-    return from_array(*array_of(ndarray, None), copy=False)
+    return from_array(*array_of(ndarray, None, "from_numpy"), copy=False)
 
 
 def from_dlpack(ext_tensor: object) -> Tensor:

@@ -24,8 +24,10 @@ _HELD = frozenset(
 )
 
 
-def array_of(data: object, dtype: _C.dtype | None) -> tuple[NDArray[Any], _C.dtype]:
-    """``data`` as a NumPy array, and the dtype that its tensor shall have.
+def array_of(
+    data: object, dtype: _C.dtype | None, op: str = "tensor"
+) -> tuple[NDArray[Any], _C.dtype]:
+    """``data`` as a NumPy array, and the dtype that its tensor shall have; ``op`` begins messages.
 
     Raises: UserError for ragged lists or numbers that do not fit, DtypeError for a dtype that lucid
     lacks, ArgumentTypeError for what holds no numbers, TraceError for an array in a trace.
@@ -33,16 +35,16 @@ def array_of(data: object, dtype: _C.dtype | None) -> tuple[NDArray[Any], _C.dty
     is_listed = isinstance(data, list | tuple | range)
     if not is_listed and not isinstance(data, (numpy.generic, int, float)):
         refuse_in_trace(
-            "tensor",
+            op,
             "a NumPy array inside a compiled step would be frozen into it",
             "pass it as an input of the step",
         )
     array = _listed(data) if is_listed else numpy.asarray(data)
     if dtype is None:
-        dtype = _dtype_for(array, is_listed)
+        dtype = _dtype_for(array, is_listed, op)
     if array.dtype.kind not in "biuf":
         raise _C.ArgumentTypeError(
-            f"tensor: expected numbers: got {_described(data, array)}; give numbers, nested lists "
+            f"{op}: expected numbers: got {_described(data, array)}; give numbers, nested lists "
             "of numbers or a NumPy array"
         )
     return _converted(array, dtype), dtype
@@ -95,7 +97,7 @@ def _refuse_ragged(data: Any) -> None:
     shape(data, "data")
 
 
-def _dtype_for(array: NDArray[Any], is_listed: bool) -> _C.dtype:
+def _dtype_for(array: NDArray[Any], is_listed: bool, op: str) -> _C.dtype:
     """Lists take bool, int64 or the default float; arrays keep their own dtype."""
     name = array.dtype.name
     if is_listed and (array.size == 0 or name == "float64"):
@@ -104,7 +106,7 @@ def _dtype_for(array: NDArray[Any], is_listed: bool) -> _C.dtype:
         if array.dtype.kind in "OUSV":
             return _C.get_default_dtype()  # refused by the caller, which names the data
         raise _C.DtypeError(
-            f"tensor: a dtype that lucid lacks: got {name}; convert the array with astype, "
+            f"{op}: a dtype that lucid lacks: got {name}; convert the array with astype, "
             "for example to float32"
         )
     return dtype_from_name(name)

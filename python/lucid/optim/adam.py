@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.optim.groups import check_betas, check_common, require_range
+from lucid.optim.groups import check_common, checked_betas, require_range
 from lucid.optim.optimizer import (
     Group,
     Numbers,
@@ -101,7 +101,7 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        check_betas(betas)
+        betas = checked_betas(betas)
         refuse_differentiable(type(self).__name__, differentiable)
         defaults = {
             "lr": lr,
@@ -221,7 +221,7 @@ class Adamax(Optimizer):
         capturable: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        check_betas(betas)
+        betas = checked_betas(betas)
         refuse_differentiable("Adamax", differentiable)
         defaults = {
             "lr": lr,
@@ -288,7 +288,7 @@ class NAdam(Optimizer):
         differentiable: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        check_betas(betas)
+        betas = checked_betas(betas)
         require_range("momentum_decay value", momentum_decay)
         refuse_differentiable("NAdam", differentiable)
         defaults = {
@@ -361,7 +361,7 @@ class RAdam(Optimizer):
         differentiable: bool = False,
     ) -> None:
         check_common(lr, eps, weight_decay)
-        check_betas(betas)
+        betas = checked_betas(betas)
         refuse_differentiable("RAdam", differentiable)
         defaults = {
             "lr": lr,

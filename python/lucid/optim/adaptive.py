@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.optim.groups import check_betas, check_common, require_range
+from lucid.optim.groups import check_common, checked_betas, require_range
 from lucid.optim.optimizer import (
     Group,
     Numbers,
@@ -302,7 +302,7 @@ class Lion(Optimizer):
         foreach: bool | None = None,
     ) -> None:
         check_common(lr, 0.0, weight_decay)
-        check_betas(betas)
+        betas = checked_betas(betas)
         defaults = {
             "lr": lr,
             "betas": betas,

@@ -12,8 +12,8 @@ from lucid._C import Tensor
 if TYPE_CHECKING:
     from lucid.optim.optimizer import Optimizer
 
-__all__ = ["check_betas", "check_common", "check_groups", "check_options", "entries_of"]
-__all__ += ["require_range", "split_names"]
+__all__ = ["as_pair", "check_common", "check_groups", "check_options", "checked_betas"]
+__all__ += ["entries_of", "require_range", "split_names"]
 
 
 def entries_of(params: Any) -> list[Any]:
@@ -105,12 +105,24 @@ def require_range(name: str, value: Any, most: float = math.inf) -> None:
         raise _C.UserError(f"Invalid {name}: {value}")
 
 
-def check_betas(betas: tuple[float, float]) -> None:
-    """Raise unless these are two numbers in [0, 1)."""
-    _require_pair("betas", betas)
-    for index, beta in enumerate(betas):
+def as_pair(name: str, value: Any) -> Any:
+    """Two numbers of any sequence, as an array or range, as a tuple; a tuple or list stays."""
+    is_sequence = hasattr(type(value), "__len__") and hasattr(type(value), "__getitem__")
+    if isinstance(value, tuple | list | str | bytes | Mapping) or not is_sequence:
+        return value
+    if getattr(value, "ndim", 1) != 1:
+        return value
+    return tuple(float(part) if _is_number(part) else part for part in value)
+
+
+def checked_betas(betas: Any) -> tuple[float, float]:
+    """Two numbers in [0, 1), of any sequence. Raises: UserError or ArgumentTypeError for others."""
+    pair: tuple[float, float] = as_pair("betas", betas)
+    _require_pair("betas", pair)
+    for index, beta in enumerate(pair):
         if not 0.0 <= beta < 1.0:
             raise _C.UserError(f"Invalid beta parameter at index {index}: {beta}")
+    return pair
 
 
 def check_common(lr: float, eps: float, weight_decay: float) -> None:

@@ -89,18 +89,35 @@ def _class_of(options: frozenset[str]) -> tuple[str, frozenset[str]]:
 def _check_states(
     optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], states: Mapping[Any, Any]
 ) -> None:
-    """Compare the first state that has tensors with one that the optimizer would make."""
+    """Compare the tensors of each parameter's state with those that the optimizer would make."""
     for saved, group in zip(groups, optimizer.param_groups, strict=True):
         for number, param in zip(saved["params"], group["params"], strict=True):
             values = states.get(number, {})
-            names = {name for name, v in values.items() if isinstance(v, Tensor)} - _COUNTS
-            if not names:
+            found = {n: v for n, v in values.items() if isinstance(v, Tensor) and n not in _COUNTS}
+            _check_counts(number, values)
+            if not found:
                 continue
-            wanted = set(optimizer._tensors(param, {**group, **saved}, {}))
-            if wanted <= names:
-                return
-            raise _C.UserError(
-                f"load_state_dict: {type(optimizer).__name__} keeps {', '.join(sorted(wanted))} of "
-                f"a parameter: got {', '.join(sorted(names))}; load it into an optimizer of the "
-                "class that it was saved from"
+            wanted = optimizer._tensors(param, {**group, **saved}, {})
+            if not wanted.keys() <= found.keys():
+                raise _C.UserError(
+                    f"load_state_dict: {type(optimizer).__name__} keeps "
+                    f"{', '.join(sorted(wanted))} of a parameter: got {', '.join(sorted(found))}; "
+                    "load it into an optimizer of the class that it was saved from"
+                )
+            for name, made in wanted.items():
+                if found[name].shape != made.shape:
+                    raise _C.ShapeError(
+                        f"load_state_dict: {name} of parameter {number} has another shape: got "
+                        f"{found[name].shape} for {made.shape}; load it into an optimizer of the "
+                        "model that it was saved from"
+                    )
+
+
+def _check_counts(number: Any, values: Mapping[str, Any]) -> None:
+    for name in _COUNTS & values.keys():
+        value = values[name]
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise _C.ShapeError(
+                f"load_state_dict: {name} of parameter {number} must be one number: got a tensor "
+                f"of shape {value.shape}"
             )

@@ -17,7 +17,7 @@ from lucid import functions as fn
 from lucid._C import Tensor
 from lucid.autograd import enable_grad, no_grad
 from lucid.nn.parameter import clear_grad
-from lucid.optim.groups import check_groups, check_options, entries_of, split_names
+from lucid.optim.groups import as_pair, check_groups, check_options, entries_of, split_names
 from lucid.optim.loading import check_form, check_origin
 from lucid.optim.update import Updates
 
@@ -113,6 +113,8 @@ class Optimizer:
                 )
         for name, value in self.defaults.items():
             group.setdefault(name, value)
+            if isinstance(value, tuple | list):
+                group[name] = as_pair(name, group[name])
         self.param_groups.append(group)
 
     def _check_params(self, params: list[Any]) -> None:
@@ -251,8 +253,9 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave; tensors are copied to the parameters' dtype.
 
-        Raises: UserError if groups or their sizes differ, or the state is one of another class,
-            ArgumentTypeError for something else than a state; then nothing has been changed.
+        Raises: UserError if groups or their sizes differ, or the state is one of another class;
+            ShapeError for a tensor of another shape; ArgumentTypeError for something else than a
+            state. Then nothing has been changed.
         """
         check_form(state_dict)
         saved = [dict(group) for group in state_dict["param_groups"]]
@@ -273,17 +276,17 @@ class Optimizer:
             for old, new in zip(self.param_groups, saved, strict=True)
             for number, param in zip(new["params"], old["params"], strict=True)
         }
-        self.state = defaultdict(dict)
+        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, values in state_dict["state"].items():
             param = by_number.get(number)
             if param is not None:
-                self.state[param] = {
+                state[param] = {
                     name: _load_value(name, value, param) for name, value in values.items()
                 }
-        for old, new in zip(self.param_groups, saved, strict=True):
-            params = old["params"]
-            old.update(copy.deepcopy({k: v for k, v in new.items() if k != "params"}))
-            old["params"] = params
+        options = copy.deepcopy([{k: v for k, v in g.items() if k != "params"} for g in saved])
+        self.state = state
+        for old, new in zip(self.param_groups, options, strict=True):
+            old.update(new)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

@@ -526,7 +526,7 @@ FUNCTIONS = [
         lambda: step(lambda y: Converting.apply(y).sum()),
         lucid.TraceError,
         (
-            "tensor: a NumPy array inside a compiled step would be frozen into it; pass it as "
+            "from_numpy: a NumPy array inside a compiled step would be frozen into it; pass it as "
             "an input of the step; Converting.forward can work on values as a "
             "lucid.compile.custom_op"
         ),

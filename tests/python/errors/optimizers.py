@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
+import numpy
 from lucid import nn, optim
 
 from .case import ErrorCase, f32, leaf
@@ -18,6 +19,13 @@ def foreign_state() -> dict[str, Any]:
     """A state whose groups fit Adam, but whose tensors are those of Adamax."""
     state = optim.Adam([leaf(2)]).state_dict()
     state["state"] = {0: {"step": 1, "exp_avg": f32(2), "exp_inf": f32(2)}}
+    return state
+
+
+def state_with(**values: Any) -> dict[str, Any]:
+    """A state of Adam with other values for its parameter of two elements."""
+    state = optim.Adam([leaf(2)]).state_dict()
+    state["state"] = {0: {"step": 1, "exp_avg": f32(2), "exp_avg_sq": f32(2), **values}}
     return state
 
 
@@ -325,6 +333,31 @@ CASES = [
         lucid.UserError,
         "load_state_dict: Adam keeps exp_avg, exp_avg_sq of a parameter: got exp_avg, exp_inf; "
         "load it into an optimizer of the class that it was saved from",
+    ),
+    ErrorCase(
+        "optimizer: tensor of another shape",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(exp_avg_sq=f32(3))),
+        lucid.ShapeError,
+        "load_state_dict: exp_avg_sq of parameter 0 has another shape: got (3,) for (2,); load it "
+        "into an optimizer of the model that it was saved from",
+    ),
+    ErrorCase(
+        "optimizer: count of several elements",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(step=f32(2))),
+        lucid.ShapeError,
+        "load_state_dict: step of parameter 0 must be one number: got a tensor of shape (2,)",
+    ),
+    ErrorCase(
+        "optimizer: array of three for betas",
+        lambda: optim.Adam([leaf(2)], betas=numpy.ones(3)),  # type: ignore[arg-type]
+        lucid.UserError,
+        "optimizer: betas must be two numbers: got 3",
+    ),
+    ErrorCase(
+        "optimizer: set for betas",
+        lambda: optim.Adam([leaf(2)], betas={0.9, 0.99}),  # type: ignore[arg-type]
+        lucid.ArgumentTypeError,
+        "optimizer: betas must be two numbers: got set",
     ),
     ErrorCase(
         "optimizer: differentiable",

@@ -309,7 +309,7 @@ CASES = [
         lambda: lucid.from_numpy(numpy.array(["a"])),
         lucid.ArgumentTypeError,
         (
-            "tensor: expected numbers: got ndarray of <U1; give numbers, nested lists of "
+            "from_numpy: expected numbers: got ndarray of <U1; give numbers, nested lists of "
             "numbers or a NumPy array"
         ),
     ),
@@ -318,7 +318,7 @@ CASES = [
         lambda: lucid.from_numpy(numpy.zeros(2, numpy.complex64)),
         lucid.DtypeError,
         (
-            "tensor: a dtype that lucid lacks: got complex64; convert the array with astype, "
+            "from_numpy: a dtype that lucid lacks: got complex64; convert the array with astype, "
             "for example to float32"
         ),
     ),
@@ -371,13 +371,19 @@ CASES = [
         "set_num_threads: 0",
         lambda: lucid.set_num_threads(0),
         lucid.UserError,
-        "set_num_threads: count must be from 1 to 1024: 0",
+        "set_num_threads: count must be from 1 to 1024: got 0",
+    ),
+    ErrorCase(
+        "set_num_threads: fraction",
+        lambda: lucid.set_num_threads(1.5),  # type: ignore[arg-type]
+        lucid.ArgumentTypeError,
+        "set_num_threads: count must be an integer: got float",
     ),
     ErrorCase(
         "set_num_threads: too many",
         lambda: lucid.set_num_threads(1025),
         lucid.UserError,
-        "set_num_threads: count must be from 1 to 1024: 1025",
+        "set_num_threads: count must be from 1 to 1024: got 1025",
     ),
     ErrorCase(
         "parse_graph: line",

@@ -96,8 +96,8 @@ def mix_traces() -> None:
     traced(lambda y: y + kept)
 
 
-class ReplacesBuffer(nn.Module):
-    """Gives its buffer another shape."""
+class GrowsBuffer(nn.Module):
+    """Gives its buffer another shape at each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class ReplacesBuffer(nn.Module):
 
     def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         y: lucid.Tensor = self.linear(x)
-        self.seen = y.detach()
+        self.seen = lucid.cat([self.seen, lucid.ones(1)])
         return y
 
 
@@ -181,6 +181,15 @@ CASES = [
         ),
     ),
     ErrorCase(
+        "traced: gradient set",
+        lambda: traced(lambda y: setattr(HIDDEN.weight, "grad", None)),
+        lucid.TraceError,
+        (
+            "grad: the gradient of a tensor was set inside a compiled step, which would not set "
+            "it again; set it, or call zero_grad, outside of the step"
+        ),
+    ),
+    ErrorCase(
         "traced: iterator",
         lambda: compiled(lambda x: x * next(NUMBERS))(f32(2)),
         lucid.TraceError,
@@ -242,7 +251,7 @@ CASES = [
         lambda: traced(lambda y: lucid.from_numpy(numpy.zeros(2))),
         lucid.TraceError,
         (
-            "tensor: a NumPy array inside a compiled step would be frozen into it; pass it "
+            "from_numpy: a NumPy array inside a compiled step would be frozen into it; pass it "
             "as an input of the step"
         ),
     ),
@@ -366,11 +375,11 @@ CASES = [
     ),
     ErrorCase(
         "traced: buffer",
-        lambda: make_step(ReplacesBuffer(), lambda y: y.sum(), fallback="error")(f32(3, 2)),
+        lambda: make_step(GrowsBuffer(), lambda y: y.sum(), fallback="error")(f32(3, 2)),
         lucid.TraceError,
         (
-            "ReplacesBuffer.seen: a compiled step can give a buffer only a new value that it "
-            "has computed, of the same shape and dtype: got float32[3, 2] for float32[2] "
+            "GrowsBuffer.seen: a compiled step can give a buffer only a new value that it "
+            "has computed, of the same shape and dtype: got float32[3] for float32[2] "
             "from outside; assign it outside of the step, or use copy_"
         ),
     ),

@@ -398,7 +398,7 @@ int num_threads() { return team_state().num_threads.load(); }
 void set_num_threads(int count) {
   if (count < 1 || count > kMaxThreads) {
     throw Error(ErrorKind::kUser,
-                "set_num_threads: count must be from 1 to 1024: " + std::to_string(count));
+                "set_num_threads: count must be from 1 to 1024: got " + std::to_string(count));
   }
   team_state().num_threads.store(count);
 }

@@ -95,6 +95,11 @@ def scaled_dot_product_attention(
     require_tensors(op, query=query, key=key, value=value)
     check_probability(op, dropout_p)
     _check(query, key, value, is_causal and attn_mask is not None)
+    if scale is None and query.shape[-1] == 0:
+        raise _C.ShapeError(
+            f"{op}: the last axis of query and key is empty, so there is no scale 1 / sqrt(D): got "
+            f"query {tuple(query.shape)}; pass scale="
+        )
     if attn_mask is not None and not (attn_mask.dtype == _C.bool_ or attn_mask.is_floating_point()):
         raise _C.DtypeError(
             f"scaled_dot_product_attention: attn_mask must be bool or floating: got "
