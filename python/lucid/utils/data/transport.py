@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import shutil
 import sys
@@ -177,4 +178,6 @@ def _unlink(block: SharedMemory) -> None:
 
 def _has_room(size: int) -> bool:
     """Memory that is not there would end the process that writes to it."""
-    return not sys.platform.startswith("linux") or shutil.disk_usage(_FOLDER).free > 2 * size
+    if not sys.platform.startswith("linux"):
+        return True
+    return os.path.isdir(_FOLDER) and shutil.disk_usage(_FOLDER).free > 2 * size
