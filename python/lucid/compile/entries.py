@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
@@ -29,8 +29,6 @@ _MAX_LINES = 1000
 _MAX_SIZES_SHOWN = 8
 _LOOKS = 1000
 _TRIES = 5
-
-Result = TypeVar("Result")
 
 #: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
 MISS = object()
@@ -314,7 +312,8 @@ class Compiled(Rooted):
     ) -> tuple[Entry | None, Any]:
         """An entry and the call's result; neither where the signature falls back to eager."""
         for _ in range(_TRIES):
-            made, result = self._compile(names, structures, leaves, args)
+            with in_turn():
+                made, result = self._compile(names, structures, leaves, args)
             if made is not None and result is MISS:
                 result = self._run(made, args, structures, leaves)
             if made is None or result is not MISS:
@@ -366,18 +365,16 @@ class Compiled(Rooted):
         is_call: bool,
     ) -> tuple[Entry | None, Any, Exception]:
         """Run eagerly and trace again: the entry, the call's result, why there is no entry."""
-        made, result = None, MISS
-        error = first
+        made, result, error = None, MISS, first
         before = Before(self._roots(), args, given[2])
         if not before.is_whole:
             return made, result, error
         self._is_calling = True
         try:
-            finish = _undisturbed(lambda: self._begin_eagerly(args), before.restore)
+            finish = self._begin_eagerly(args)
             filled = before.difference()
             try:
-                if filled is not None or threading.active_count() > 1:  # which may fill caches too
-                    made = _undisturbed(lambda: self._made_now(*given, filled))
+                made = None if filled is None else self._made_now(*given, filled)
             except _REFUSED as caught:
                 error = lasting_reason(first, caught)
             except Exception as caught:
@@ -425,7 +422,8 @@ class Compiled(Rooted):
                 if entry.rebind(names, structures, leaves) is None:
                     self._to_front(entry)
                     return
-            made, _ = self._compile(names, structures, leaves, args, is_call=False)
+            with in_turn():
+                made, _ = self._compile(names, structures, leaves, args, is_call=False)
             if made is not None:
                 self._keep(made, leaves, [])
 
@@ -541,18 +539,6 @@ class Compiled(Rooted):
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call it once")
-
-
-def _undisturbed(function: Callable[[], Result], undo: Callable[[], None] = lambda: None) -> Result:
-    """Call it, and again if another thread may have put something of its trace in the way."""
-    for _ in range(_TRIES if threading.active_count() > 1 else 0):
-        try:
-            return function()
-        except _C.TraceError:
-            undo()
-            with in_turn():  # theirs has ended
-                pass
-    return function()
 
 
 def lasting_reason(first: Exception, second: Exception) -> Exception:
