@@ -315,8 +315,8 @@ class Compiled(Rooted):
         for _ in range(_TRIES):
             with in_turn():
                 made, result = self._compile(names, structures, leaves, args)
-            if made is not None and result is MISS:
-                result = self._run(made, args, structures, leaves)
+                if made is not None and result is MISS:
+                    result = self._run(made, args, structures, leaves)
             if made is None or result is not MISS:
                 return made, result
             if threading.active_count() == 1:
