@@ -166,7 +166,7 @@ TEST(several_callers_all_finish) {
 TEST(the_number_of_threads_is_checked) {
   const Threads setting(2);
   CHECK_EQ(num_threads(), 2);
-  CHECK_THROWS(set_num_threads(0), Error, "set_num_threads: count must be from 1 to 1024: 0");
+  CHECK_THROWS(set_num_threads(0), Error, "set_num_threads: count must be from 1 to 1024: got 0");
   CHECK_THROWS(set_num_threads(1025), Error, "1025");
   CHECK_EQ(num_threads(), 2);
 }

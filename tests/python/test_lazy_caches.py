@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -229,8 +231,9 @@ def test_what_changes_again_is_refused_and_undone() -> None:
             step(*args)
         assert made.calls == 0
         assert made.kept is None
-    with pytest.warns(FallbackWarning, match=text):
+    with pytest.warns(FallbackWarning, match=text) as warned:
         make_step(made, square, fallback="warn")(*args).backward()
+    assert [warning.filename for warning in warned] == [__file__]
     assert made.calls == 1
     assert made.kept is not None
 
@@ -425,3 +428,20 @@ def test_a_long_dict_keeps_nothing_of_a_trace() -> None:
         loss = make_step(made, square, fallback="warn")(*args)
     assert loss.item() == square(made(args[0]), args[1]).item()
     assert not made.by_size[3].is_symbolic
+
+
+@pytest.mark.parametrize("fallback", ["error", "silent"])
+@pytest.mark.parametrize("model", [AttributeThatIsNone, CountingToo])
+def test_a_batch_is_not_kept(model: type[Cached], fallback: str) -> None:
+    step = make_step(model(), square, fallback=fallback)
+    args = floats(1, 3, 4), floats(2, 3, 4)
+    kept = weakref.ref(args[0])
+    gc.collect()
+    gc.disable()  # nothing that waits for it, either
+    try:
+        with contextlib.suppress(lucid.TraceError):
+            step(*args)
+        del args
+        assert kept() is None
+    finally:
+        gc.enable()

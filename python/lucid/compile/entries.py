@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from lucid import _C
 from lucid._C import Tensor
@@ -17,6 +17,7 @@ from lucid.compile.reach import Rooted
 from lucid.compile.signature import describe_tensor
 from lucid.compile.tracing import Subject, Traced, in_turn, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
+from lucid.functions.arguments import user_stacklevel
 
 __all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "Served"]
 __all__ += ["checked_fallback", "lasting_reason"]
@@ -30,8 +31,8 @@ _MAX_SIZES_SHOWN = 8
 _LOOKS = 1000
 _TRIES = 5
 
-Result = TypeVar("Result")
-
+#: Names, structures and tensors of the arguments of a call.
+Given = tuple[list[str], list[Structure], list[Tensor]]
 #: What :meth:`Entry.try_run` gives for another signature: None is a result like others.
 MISS = object()
 
@@ -197,8 +198,6 @@ class Compiled(Rooted):
     """
 
     _what = "make_step"
-    # Frames between a warning and the line of the user's that called.
-    _stacklevel = 5
 
     def __init__(self, fallback: str) -> None:
         self._fallback = fallback
@@ -314,9 +313,10 @@ class Compiled(Rooted):
     ) -> tuple[Entry | None, Any]:
         """An entry and the call's result; neither where the signature falls back to eager."""
         for _ in range(_TRIES):
-            made, result = self._compile(names, structures, leaves, args)
-            if made is not None and result is MISS:
-                result = self._run(made, args, structures, leaves)
+            with in_turn():
+                made, result = self._compile(names, structures, leaves, args)
+                if made is not None and result is MISS:
+                    result = self._run(made, args, structures, leaves)
             if made is None or result is not MISS:
                 return made, result
             if threading.active_count() == 1:
@@ -342,81 +342,84 @@ class Compiled(Rooted):
 
         With ``is_call`` False nothing is called: what had to run leaves no trace.
         """
-        made, result = None, MISS
+        given = (names, structures, leaves)
         try:
-            return self._make(names, structures, leaves), MISS
-        except _C.UnsupportedError as caught:
-            error: Exception = caught
-        except _C.TraceError as caught:
-            error = caught
-            if str(error) not in self._lasting and not self._is_calling:
-                given = (names, structures, leaves)
-                made, result, error = self._call_and_trace(args, given, error, is_call)
-        if made is None:
+            return self._make(*given), MISS
+        except _C.UnsupportedError as error:
+            self._refuse_or_raise(given, error)
+            return None, MISS
+        except _C.TraceError as error:
+            if self._is_calling or str(error) in self._lasting:
+                self._refuse_or_raise(given, error)
+                return None, MISS
+            return self._call_and_trace(args, given, error, is_call)
+
+    def _refuse_or_raise(self, given: Given, error: Exception) -> None:
+        try:
             if self._fallback == "error":
                 raise error
-            self._refuse(names, structures, leaves, error)
-        return made, result
+            self._refuse(*given, error)
+        finally:
+            del error  # whose traceback leads back here
 
     def _call_and_trace(
-        self,
-        args: tuple[Any, ...],
-        given: tuple[list[str], list[Structure], list[Tensor]],
-        first: Exception,
-        is_call: bool,
-    ) -> tuple[Entry | None, Any, Exception]:
-        """Run eagerly and trace again: the entry, the call's result, why there is no entry."""
-        made, result = None, MISS
-        error = first
+        self, args: tuple[Any, ...], given: Given, first: Exception, is_call: bool
+    ) -> tuple[Entry | None, Any]:
+        """Run eagerly and trace again: the entry and the call's result."""
         before = Before(self._roots(), args, given[2])
         if not before.is_whole:
-            return made, result, error
+            self._refuse_or_raise(given, first)
+            return None, MISS
+        made: Entry | Exception = first
+        result = MISS
         self._is_calling = True
         try:
-            finish = _undisturbed(lambda: self._begin_eagerly(args), before.restore)
-            filled = before.difference()
-            try:
-                if filled is not None or threading.active_count() > 1:  # which may fill caches too
-                    made = _undisturbed(lambda: self._made_now(*given, filled))
-            except _REFUSED as caught:
-                error = lasting_reason(first, caught)
-            except Exception as caught:
-                if isinstance(caught, _C.InternalError):
-                    raise
-                # else the next eager call would raise it
-            if is_call and (made is not None or self._fallback != "error"):
+            finish = self._begin_eagerly(args)
+            made = self._made_now(given, before.difference(), first)
+            if is_call and (isinstance(made, Entry) or self._fallback != "error"):
                 result = finish()
         except BaseException as caught:
             before.restore()
             is_reason = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
-            if made is not None or self._fallback != "error" or not is_reason:
+            if isinstance(made, Entry) or self._fallback != "error" or not is_reason:
                 raise
         else:
             if result is MISS:
                 before.restore()
         finally:
             self._is_calling = False
-        if made is None:
-            self._lasting = {str(error), *list(self._lasting)[-_MAX_ENTRIES:]}
-        return made, result, error
+        try:
+            if isinstance(made, Entry):
+                return made, result
+            self._lasting = {str(made), *list(self._lasting)[-_MAX_ENTRIES:]}
+            self._refuse_or_raise(given, made)
+            return None, result
+        finally:
+            del made  # an error's traceback leads back here, and to the arguments
 
-    def _made_now(
-        self,
-        names: list[str],
-        structures: list[Structure],
-        leaves: list[Tensor],
-        filled: str | None,
-    ) -> Entry:
-        """An entry that fits again after ``filled`` has changed, or a new one."""
+    def _made_now(self, given: Given, filled: str | None, first: Exception) -> Entry | Exception:
+        """An entry that fits now that ``filled`` has changed, or why there is none."""
+        if filled is None:
+            return first
         for entry in self._entries:
-            if entry.rebind(names, structures, leaves) is None:
+            if entry.rebind(*given) is None:
                 return entry
-        made = self._make(names, structures, leaves)
+        try:
+            made = self._make(*given)
+        except _REFUSED as caught:
+            return lasting_reason(first, caught)
+        except _C.InternalError:
+            raise
+        except Exception:  # the next eager call would raise it
+            return first
         made.filled = filled
         return made
 
     def compile(self, *args: Any) -> None:
-        """Compile for these arguments without running: ``memory()`` is known then."""
+        """Compile for these arguments without running: ``memory()`` is known then.
+
+        Code that a trace refuses is called once, as it may fill a cache; what it did is undone.
+        """
         leaves: list[Tensor] = []
         names = self._names(args)
         structures = self._checked(names, args, leaves)
@@ -425,7 +428,8 @@ class Compiled(Rooted):
                 if entry.rebind(names, structures, leaves) is None:
                     self._to_front(entry)
                     return
-            made, _ = self._compile(names, structures, leaves, args, is_call=False)
+            with in_turn():
+                made, _ = self._compile(names, structures, leaves, args, is_call=False)
             if made is not None:
                 self._keep(made, leaves, [])
 
@@ -452,7 +456,7 @@ class Compiled(Rooted):
                 "changes at each step pass a 0-d tensor, for lengths that vary pad to a few sizes; "
                 "explain() lists them all",
                 RecompileWarning,
-                stacklevel=self._stacklevel,
+                stacklevel=user_stacklevel(),
             )
 
     def _details(self, entry: Entry) -> str:
@@ -483,7 +487,7 @@ class Compiled(Rooted):
                 f"{self._what}: this step runs eagerly: {reason}\n{self._unbounded()}"
                 'pass fallback="error" to raise instead, or "silent" to be told nothing',
                 FallbackWarning,
-                stacklevel=self._stacklevel,
+                stacklevel=user_stacklevel(),
             )
 
     # ------------------------------------------------------------ what can be asked
@@ -541,18 +545,6 @@ class Compiled(Rooted):
         if self._entries:
             return self._entries[0].traced.entry
         raise _C.UserError(f"{what}: nothing has been compiled yet: call it once")
-
-
-def _undisturbed(function: Callable[[], Result], undo: Callable[[], None] = lambda: None) -> Result:
-    """Call it, and again if another thread may have put something of its trace in the way."""
-    for _ in range(_TRIES if threading.active_count() > 1 else 0):
-        try:
-            return function()
-        except _C.TraceError:
-            undo()
-            with in_turn():  # theirs has ended
-                pass
-    return function()
 
 
 def lasting_reason(first: Exception, second: Exception) -> Exception:

@@ -338,7 +338,7 @@ class Reach:
         results = held.results() if len(table) <= MAX_ITEMS else {}
         for key, result in results.items():
             self.places.append(Place(table, key, "entry", name))
-            if table[key] is not result and can_change(result):  # a link stays where it is
+            if table.get(key) is not result and can_change(result):  # a link stays where it is
                 self.places.append(Place((result,), 0, "item", name))
             self._look(Place(held, key, "item", name), result, MAX_DEPTH)
 
@@ -477,7 +477,8 @@ class Reach:
         self._names_asked |= asked
         self.names.update(asked, _attributes_read(code))
         self._dotted.update(_attributes_loaded(code))
-        self._stored.update(_arguments_of(code, "STORE_ATTR"))
+        if code.co_name not in _OF_OTHERS:
+            self._stored.update(_arguments_of(code, "STORE_ATTR"))
         self._loaded.update(asked, self._dotted)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             place = Place(cell, None, "cell", name)

@@ -91,25 +91,22 @@ def _describe_leaf(leaf: Tensor, before: list[Tensor]) -> list[Any]:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """One trace at a time: until it ends, caches that threads share hold its symbolic tensors.
+    """One thread traces at a time: caches that threads share hold its symbolic tensors meanwhile.
 
     A thread that has waited for long goes on, since the other one may be waiting for it.
     """
-    has_turn = _turn.acquire(timeout=_LONGEST_WAIT)
+    lock = _turn[0]
+    has_turn = lock.acquire(timeout=_LONGEST_WAIT)
     try:
         yield
     finally:
         if has_turn:
-            _turn.release()
+            lock.release()
 
 
-def _give_turns_anew() -> None:
-    global _turn
-    _turn = threading.RLock()
-
-
-_turn = threading.RLock()
-os.register_at_fork(after_in_child=_give_turns_anew)  # whose holder is not in the child
+_turn = [threading.RLock()]
+# Of a child process nobody holds the lock.
+os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, threading.RLock()))
 
 
 class _GeneratorMovedError(_C.TraceError):

@@ -11,15 +11,6 @@ looked_up = lucid.compile(F.embedding, fallback="error")
 
 CASES = [
     ErrorCase(
-        "scaled_dot_product_attention: no features",
-        lambda: F.scaled_dot_product_attention(f32(4, 0), f32(5, 0), f32(5, 3)),
-        lucid.ShapeError,
-        (
-            "scaled_dot_product_attention: the last axis of query and key is empty, so there is no "
-            "scale 1 / sqrt(D): got query (4, 0); pass scale="
-        ),
-    ),
-    ErrorCase(
         "F.functional: no tensor",
         lambda: F.relu([1.0]),
         lucid.ArgumentTypeError,

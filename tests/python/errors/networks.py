@@ -40,6 +40,15 @@ def product(a: Any, b: Any) -> Any:
 
 CASES = [
     ErrorCase(
+        "scaled_dot_product_attention: no features",
+        lambda: lucid.nn.functional.scaled_dot_product_attention(f32(4, 0), f32(5, 0), f32(5, 3)),
+        lucid.ShapeError,
+        (
+            "scaled_dot_product_attention: the last axis of query and key is empty, so there is no "
+            "scale 1 / sqrt(D): got query (4, 0); pass scale="
+        ),
+    ),
+    ErrorCase(
         "matmul: vectors",
         lambda: product(f32(3), f32(3, 2)),
         lucid.ShapeError,
