@@ -228,8 +228,15 @@ TEST(heavy_impure_or_small_work_is_not_done_again) {
     heavy.replace(heavy.find("[1048576]"), 9, "[1024, 1024]");
   }
   heavy.replace(heavy.find("mul(%0, %0)"), 11 + 24, product.substr(0, product.size() - 1));
+  // Windows that overlap: few operations, on elements that lie apart.
+  std::string pooled = far_reads(
+      "avg_pool(%0) {kernel=[3, 3], stride=[1, 1], padding=[1, 1], ceil_mode=false, "
+      "count_include_pad=true, divisor=0}");
+  while (pooled.find("[1048576]") != std::string::npos) {
+    pooled.replace(pooled.find("[1048576]"), 9, "[1, 1, 1024, 1024]");
+  }
   const Order once = {0, 1, 2, 3, 4, 5, 6};
-  for (const std::string& text : {heavy, far_reads("impure(%0)")}) {
+  for (const std::string& text : {heavy, pooled, far_reads("impure(%0)")}) {
     const ir::Graph graph = parse_with_impure(text);
     CHECK_EQ(passes::recompute_cheap(MemoryModel(graph, no_scratch(graph))), once);
   }
