@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "passes/recompute.h"
+#include "passes/schedule.h"
 
 namespace lucid::compile {
 namespace {
@@ -37,17 +38,18 @@ struct Candidate {
   Order order;
 };
 
+// A graph, the bytes of scratch of its nodes, and those that the planner gives it.
 struct Planned {
   ir::Graph graph;
+  std::vector<int64_t> scratch_sizes;
   int64_t peak = 0;
 };
 
-// The graph of an order and the bytes that the planner gives it; `scratch_sizes` are those of the
-// nodes of `graph`.
+// The graph of an order, laid out; `scratch_sizes` are those of the nodes of `graph`.
 Planned laid_out(const ir::Graph& graph, const passes::MemoryModel& model, const Order& order,
                  std::span<const int64_t> scratch_sizes, const ArenaOf& arena_of) {
-  Planned result{passes::reordered(graph, model, order), 0};
-  std::vector<int64_t> sizes;
+  Planned result{passes::reordered(graph, model, order), {}, 0};
+  std::vector<int64_t>& sizes = result.scratch_sizes;
   sizes.reserve(result.graph.nodes().size());
   size_t step = 0;
   for (const ir::Node& node : result.graph.nodes()) {
@@ -61,27 +63,54 @@ bool is_longer(const passes::MemoryModel& model, const Order& order) {
   return order.size() > passes::original_order(model).size();
 }
 
+// A graph in which every node runs once, and what it becomes without a limit.
+struct Base {
+  Planned plain;
+  Planned free;
+};
+
+Planned with_cheap_repeats(const Planned& plain, const ArenaOf& arena_of) {
+  const passes::MemoryModel model(plain.graph, plain.scratch_sizes);
+  const Order order = passes::recompute_cheap(model);
+  if (!is_longer(model, order)) return plain;
+  Planned repeated = laid_out(plain.graph, model, order, plain.scratch_sizes, arena_of);
+  return repeated.peak < plain.peak ? std::move(repeated) : plain;
+}
+
+// The graph as it is and, if that is another one, as it is scheduled.
+std::vector<Base> bases_of(const ir::Graph& graph, const passes::MemoryModel& model,
+                           std::span<const int64_t> scratch_sizes, const ArenaOf& arena_of) {
+  std::vector<Base> bases;
+  const auto add = [&](Planned plain) {
+    Planned free = with_cheap_repeats(plain, arena_of);
+    bases.push_back({std::move(plain), std::move(free)});
+  };
+  add({graph, {scratch_sizes.begin(), scratch_sizes.end()}, arena_of(graph, scratch_sizes)});
+  const Order order = passes::schedule(graph, model);
+  if (order != passes::original_order(model)) {
+    add(laid_out(graph, model, order, scratch_sizes, arena_of));
+  }
+  return bases;
+}
+
+// Of equal ones the graph as it is.
+const Planned& smallest(const std::vector<Base>& bases) {
+  const auto peak = [](const Base& base) { return base.free.peak; };
+  return std::ranges::min_element(bases, {}, peak)->free;
+}
+
 class Search {
  public:
-  Search(const ir::Graph& graph, std::span<const int64_t> scratch_sizes, int64_t limit_bytes,
-         const ArenaOf& arena_of, Recomputation& done)
-      : graph_(graph),
-        scratch_sizes_(scratch_sizes),
-        model_(graph, scratch_sizes),
+  Search(const Base& base, int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done)
+      : graph_(base.plain.graph),
+        scratch_sizes_(base.plain.scratch_sizes),
+        model_(graph_, scratch_sizes_),
+        free_peak_(base.free.peak),
         limit_bytes_(limit_bytes),
         arena_of_(arena_of),
         done_(done) {}
 
-  ir::Graph run() {
-    for (const passes::Work& work : model_.work()) done_.whole += work.cost;
-    Planned free{graph_, arena_of_(graph_, scratch_sizes_)};
-    Order order = passes::recompute_cheap(model_);
-    if (is_longer(model_, order)) {
-      Planned cheap = laid_out(order);
-      if (cheap.peak < free.peak) free = std::move(cheap);
-    }
-    done_.peak_before = done_.peak = free.peak;
-    if (done_.peak_before <= limit_bytes_) return std::move(free.graph);
+  std::optional<ir::Graph> run() {
     for (size_t policy = 0; policy < kPolicies.size(); ++policy) open(policy, limit_bytes_);
     for (int i = 0; i < kMaxPlans && !candidates_.empty(); ++i) {
       const Candidate candidate = take_cheapest();
@@ -93,6 +122,9 @@ class Search {
     }
     return go_down();
   }
+
+  /// The smallest peak that was found, if none keeps to the limit.
+  int64_t smallest() const { return smallest_; }
 
  private:
   // Looks for an order within the budget; the policy has none if it repeats too much.
@@ -126,20 +158,20 @@ class Search {
 
   // Goes down from the peak without a limit, then from the best budget in small steps. Neither
   // depends on the limit: the peak that a message names is reached when it is asked for.
-  ir::Graph go_down() {
-    smallest_ = done_.peak_before;
-    best_budget_ = static_cast<double>(done_.peak_before);
+  std::optional<ir::Graph> go_down() {
+    smallest_ = free_peak_;
+    best_budget_ = static_cast<double>(free_peak_);
     int num_vain = 0;
     for (double budget = kRung * best_budget_; num_vain < kMaxVainRungs; budget *= kRung) {
       const int64_t before = smallest_;
-      if (auto found = try_budget(budget)) return std::move(*found);
+      if (auto found = try_budget(budget)) return found;
       num_vain = smallest_ < before ? 0 : num_vain + 1;
     }
     const double highest = best_budget_;
     for (double budget = highest; budget > kRung * kRung * highest; budget *= kSmallRung) {
-      if (auto found = try_budget(budget)) return std::move(*found);
+      if (auto found = try_budget(budget)) return found;
     }
-    throw LimitError(limit_bytes_, smallest_, done_.peak_before);
+    return std::nullopt;
   }
 
   // Lays out what every policy makes of a budget, the cheapest first; the first that fits.
@@ -162,6 +194,7 @@ class Search {
   const ir::Graph& graph_;
   std::span<const int64_t> scratch_sizes_;
   passes::MemoryModel model_;
+  const int64_t free_peak_;
   const int64_t limit_bytes_;
   const ArenaOf& arena_of_;
   Recomputation& done_;
@@ -184,16 +217,31 @@ LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
 ir::Graph save_memory(ir::Graph graph, const ScratchOf& scratch_of, const ArenaOf& arena_of) {
   const std::vector<int64_t> no_scratch(graph.nodes().size(), 0);
   const passes::MemoryModel model(graph, no_scratch);
-  const Order order = passes::recompute_cheap(model);
-  if (!is_longer(model, order)) return graph;
-  const std::vector<int64_t> scratch_sizes = scratch_of(graph);
-  Planned cheap = laid_out(graph, model, order, scratch_sizes, arena_of);
-  return cheap.peak < arena_of(graph, scratch_sizes) ? std::move(cheap.graph) : std::move(graph);
+  const bool stays = passes::schedule(graph, model) == passes::original_order(model) &&
+                     !is_longer(model, passes::recompute_cheap(model));
+  if (stays) return graph;
+  const std::vector<Base> bases = bases_of(graph, model, scratch_of(graph), arena_of);
+  return smallest(bases).graph;
 }
 
 ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,
                      int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done) {
-  return Search(graph, scratch_sizes, limit_bytes, arena_of, done).run();
+  const passes::MemoryModel model(graph, scratch_sizes);
+  for (const passes::Work& work : model.work()) done.whole += work.cost;
+  std::vector<Base> bases = bases_of(graph, model, scratch_sizes, arena_of);
+  const Planned& free = smallest(bases);
+  done.peak_before = done.peak = free.peak;
+  if (free.peak <= limit_bytes) return free.graph;
+  // A schedule saves most where a limit leaves little else alive: it goes first if it is as good.
+  int64_t least = free.peak;
+  std::ranges::reverse(bases);
+  std::ranges::stable_sort(bases, {}, [](const Base& base) { return base.free.peak; });
+  for (const Base& base : bases) {
+    Search search(base, limit_bytes, arena_of, done);
+    if (auto found = search.run()) return std::move(*found);
+    least = std::min(least, search.smallest());
+  }
+  throw LimitError(limit_bytes, least, done.peak_before);
 }
 
 }  // namespace lucid::compile

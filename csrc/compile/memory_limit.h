@@ -18,9 +18,10 @@ using ArenaOf = std::function<int64_t(const ir::Graph&, std::span<const int64_t>
 /// Bytes of scratch that each node of a graph takes.
 using ScratchOf = std::function<std::vector<int64_t>(const ir::Graph&)>;
 
-/// The graph in which cheap values are made again (`passes::recompute_cheap`), if its arena is the
-/// smaller one; else the graph itself. Results are the same, bit for bit. Scratch is asked for only
-/// where there is something to decide: that makes the kernels of the whole graph.
+/// The graph whose arena is the smallest of four: nodes in their own order or as `passes::schedule`
+/// has them, and cheap values made again (`passes::recompute_cheap`) or not. Results are the same,
+/// bit for bit. Scratch is asked for only where there is something to decide: that makes the
+/// kernels of the whole graph.
 ir::Graph save_memory(ir::Graph graph, const ScratchOf& scratch_of, const ArenaOf& arena_of);
 
 /// What a memory limit did to a graph.

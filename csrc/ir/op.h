@@ -30,7 +30,7 @@ enum Trait : uint32_t {
   kRandom = 1u << 3,           ///< draws counters from its last input; pure given that input
   kPromotes = 1u << 4,         ///< the front end brings all inputs to one dtype first
   kPromotesToFloat = 1u << 5,  ///< as kPromotes; integers go to the default floating dtype
-  kInPlace = 1u << 6,  ///< the first output may take the first input's memory if sizes agree
+  kInPlace = 1u << 6,  ///< the first output may take `in_place_input`'s memory if sizes agree
   kAlias = 1u << 7,    ///< the output has the bytes of the first input (reshape, detach)
   kCheap = 1u << 8,    ///< recomputing costs less than keeping
   kCommutative = 1u << 9,
@@ -115,6 +115,8 @@ struct Op {
   uint32_t vjp_reads_outputs = ~0u;
   /// Bit i: no gradient flows through output i (indices, masks, saved statistics).
   uint32_t nondifferentiable_outputs = 0;
+  /// Input that kInPlace speaks of.
+  size_t in_place_input = 0;
   /// First input that kPromotes and kPromotesToFloat speak of (1 where input 0 is a condition).
   int promotes_from = 0;
   /// Cast that dispatch puts in front while mixed precision is on; passes never ask.

@@ -279,10 +279,11 @@ std::vector<Op> loss_ops() {
        .attrs = {{"ignore_index", AttrType::kInt},
                  {"label_smoothing", AttrType::kFloat},
                  {"reduction", AttrType::kString}},
-       .traits = ir::kPure,
+       .traits = ir::kPure | ir::kInPlace,
        .infer = infer_cross_entropy_grad,
        .decompose = cross_entropy_grad_decompose,
-       .flops = logit_flops},
+       .flops = logit_flops,
+       .in_place_input = 1},
   };
 }
 

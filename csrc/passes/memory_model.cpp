@@ -46,13 +46,14 @@ void MemoryModel::describe_node(const ir::Graph& graph, size_t place, int64_t sc
 // The planner's rule, but for the end of the operand's life.
 std::optional<uint32_t> MemoryModel::overwritten(const ir::Graph& graph,
                                                  const ir::Node& node) const {
-  if (!node.op->is(ir::kInPlace) || !node.has(0)) return std::nullopt;
-  const uint32_t operand = root(node.in(0));
-  const ir::ValueType& input = graph.type(node.in(0));
+  const size_t taken = node.op->in_place_input;
+  if (!node.op->is(ir::kInPlace) || !node.has(taken)) return std::nullopt;
+  const uint32_t operand = root(node.in(taken));
+  const ir::ValueType& input = graph.type(node.in(taken));
   const ir::ValueType& output = graph.type(node.outputs.front());
   if (input.dtype != output.dtype || input.size_bytes() != output.size_bytes()) return std::nullopt;
-  for (size_t i = 1; i < node.inputs.size(); ++i) {
-    if (!node.has(i) || root(node.in(i)) != operand) continue;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (i == taken || !node.has(i) || root(node.in(i)) != operand) continue;
     if (!node.op->is(ir::kElementwise) || graph.type(node.in(i)) != input) return std::nullopt;
   }
   return operand;

@@ -3,29 +3,16 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <vector>
 
-#include "ir/graph.h"
 #include "passes/memory_model.h"
+#include "passes/order.h"
 
 namespace lucid::passes {
-
-/// The nodes by place, in the order in which they run, aliases left out. Each stands there at least
-/// once; one that stands again is computed again, and reads see what was computed last.
-using Order = std::vector<uint32_t>;
-
-/// The order of the graph itself.
-Order original_order(const MemoryModel& model);
 
 /// An order in which values are made again where that costs no time: light work, such as
 /// element-wise functions and normalisations, on values that are kept anyhow, of which the result
 /// would come back from memory because the caches have lost it between two uses.
 Order recompute_cheap(const MemoryModel& model);
-
-/// The graph that runs in that order: reads see what was made last, results of the graph what was
-/// made first. No later pass may merge equal nodes.
-ir::Graph reordered(const ir::Graph& graph, const MemoryModel& model, const Order& order);
 
 /// How a value is chosen that is dropped: the one of the least
 /// effort / (bytes * (distance to the next read) ^ distance_power).

@@ -278,7 +278,8 @@ class Planner {
 }  // namespace
 
 bool allows_overwrite(const ir::Op& op, size_t output, size_t input) {
-  return op.is(ir::kInPlace) && output == 0 && (input == 0 || op.is(ir::kElementwise));
+  return op.is(ir::kInPlace) && output == 0 &&
+         (input == op.in_place_input || op.is(ir::kElementwise));
 }
 
 Plan plan(const ir::Graph& graph, std::span<const int64_t> scratch_sizes,

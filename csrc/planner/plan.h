@@ -57,8 +57,8 @@ struct Plan {
 /// True if a node may write that output into the memory of that input, element by element.
 using MayOverwrite = std::function<bool(size_t node, size_t output, size_t input)>;
 
-/// What an operation's traits say of that: the first output may take the first input's memory, of
-/// an element-wise operation that of any input.
+/// What an operation's traits say of that: the first output may take the memory of
+/// `in_place_input`, of an element-wise operation that of any input.
 bool allows_overwrite(const ir::Op& op, size_t output, size_t input);
 
 /// Lays out the values of `graph`; `scratch_sizes[i]` bytes are needed while node i runs. Without

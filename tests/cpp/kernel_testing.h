@@ -14,6 +14,7 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/threads/team.h"
 #include "ops/registry.h"
+#include "planner/plan.h"
 #include "support/half.h"
 #include "testing.h"
 
@@ -179,22 +180,24 @@ class OneNode {
     return outputs_;
   }
 
-  /// Runs once, with the first output in the memory of a copy of the first input.
+  /// Runs once, with the first output in the memory of a copy of the input that it may take.
   const std::vector<Value>& run_in_place() {
-    outputs_[0] = *inputs_[0];
-    run_from(outputs_[0].data());
+    const size_t taken = graph_.nodes()[0].op->in_place_input;
+    outputs_[0] = *inputs_[taken];
+    run_with(taken, outputs_[0].data());
     return outputs_;
   }
 
   /// Runs without preparing memory: for timing.
-  void run_again() { run_from(inputs_.empty() || !inputs_[0] ? nullptr : inputs_[0]->data()); }
+  void run_again() { run_with(inputs_.size(), nullptr); }
 
  private:
-  void run_from(const void* first_input) {
+  // With other memory for one input, if there is one of that number.
+  void run_with(size_t number, const void* memory) {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     for (const auto& input : inputs_) inputs.push_back(input ? input->data() : nullptr);
-    if (!inputs.empty()) inputs[0] = first_input;
+    if (number < inputs.size()) inputs[number] = memory;
     for (Value& output : outputs_) outputs.push_back(output.data());
     kernel_->run({inputs.data(), outputs.data(), scratch_.data(), &graph_.nodes()[0].attrs});
   }
@@ -284,5 +287,18 @@ inline double tolerance(DType dtype) {
 
 inline constexpr DType kFloatingTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                            DType::kBFloat16};
+
+/// Checks that an operation whose first output may take an input's memory has the same bits there.
+inline void check_in_place(std::string_view op, const Inputs& inputs, const ir::Attrs& attrs) {
+  CHECK(planner::allows_overwrite(ops::get(op), 0, ops::get(op).in_place_input));
+  const std::vector<Value> apart = run(op, inputs, attrs);
+  for (const int threads : {1, 3}) {
+    cpu::set_num_threads(threads);
+    OneNode node(op, inputs, attrs);
+    const std::vector<Value>& found = node.run_in_place();
+    for (size_t i = 0; i < apart.size(); ++i) CHECK(found[i].same_bits(apart[i]));
+  }
+  cpu::set_num_threads(1);
+}
 
 }  // namespace lucid::testing

@@ -90,6 +90,20 @@ TEST(cross_entropy_and_gradient) {
   }
 }
 
+TEST(the_gradient_may_lie_where_the_logits_were) {
+  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {500, 7}, {3, 6000}}) {
+    for (const std::string reduction : {"none", "mean"}) {
+      const Value logits = normal(DType::kFloat32, {rows, classes});
+      const Value target = integers(DType::kInt64, {rows}, 0, classes);
+      const Value weight = integers(DType::kFloat32, {classes}, 1, 5, 3);
+      const Attrs attrs{kIgnored, 0.1, reduction};
+      const auto out = run("cross_entropy", {logits, target, weight}, attrs);
+      const Value grad = normal(DType::kFloat32, out[0].shape(), 7);
+      check_in_place("cross_entropy_grad", {grad, logits, target, out[1], weight}, attrs);
+    }
+  }
+}
+
 // The float32 gradient follows the float64 one.
 TEST(gradient_in_float32) {
   for (const int64_t classes : {10, 5000}) {

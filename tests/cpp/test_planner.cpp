@@ -219,6 +219,23 @@ graph {
   CHECK_EQ(plan.arena_bytes, 64);
 }
 
+// The loss, %3, is as large and dies there too.
+TEST(plan_in_place_of_the_operand_that_the_operation_names) {
+  const Plan plan = plan_of(R"(
+graph {
+  %0 = input argument float32[16, 1]
+  %1 = input argument int64[16]
+  %2 = exp(%0) : float32[16, 1]
+  %3, %4 = cross_entropy(%2, %1, _) {ignore_index=-100, label_smoothing=0.0, reduction="none"} : float32[16], float32[16]
+  %5 = cross_entropy_grad(%3, %2, %1, %4, _) {ignore_index=-100, label_smoothing=0.0, reduction="none"} : float32[16, 1]
+  %6 = sum(%5) {dims=[0, 1], keepdim=false} : float32[]
+  return %6
+}
+)");
+  CHECK_EQ(plan.places[5].offset_bytes, plan.places[2].offset_bytes);
+  CHECK_EQ(plan.arena_bytes, 3 * 64);
+}
+
 TEST(plan_not_in_place_while_the_operand_lives) {
   const Plan plan = plan_of(R"(
 graph {

@@ -228,8 +228,15 @@ TEST(heavy_impure_or_small_work_is_not_done_again) {
     heavy.replace(heavy.find("[1048576]"), 9, "[1024, 1024]");
   }
   heavy.replace(heavy.find("mul(%0, %0)"), 11 + 24, product.substr(0, product.size() - 1));
+  // Windows that overlap: few operations, on elements that lie apart.
+  std::string pooled = far_reads(
+      "avg_pool(%0) {kernel=[3, 3], stride=[1, 1], padding=[1, 1], ceil_mode=false, "
+      "count_include_pad=true, divisor=0}");
+  while (pooled.find("[1048576]") != std::string::npos) {
+    pooled.replace(pooled.find("[1048576]"), 9, "[1, 1, 1024, 1024]");
+  }
   const Order once = {0, 1, 2, 3, 4, 5, 6};
-  for (const std::string& text : {heavy, far_reads("impure(%0)")}) {
+  for (const std::string& text : {heavy, pooled, far_reads("impure(%0)")}) {
     const ir::Graph graph = parse_with_impure(text);
     CHECK_EQ(passes::recompute_cheap(MemoryModel(graph, no_scratch(graph))), once);
   }
@@ -318,24 +325,28 @@ TEST(saved_statistics_are_made_again_with_their_values) {
 graph {
   %0 = input argument float32[64, 32]
   %1, %2, %3 = layer_norm(%0, _, _) {axes=1, eps=1e-05} : float32[64, 32], float32[64], float32[64]
-  %4 = concat(%0, %0, %0) {dim=0} : float32[192, 32]
-  %5 = sum(%4) {dims=[0, 1], keepdim=false} : float32[]
-  %6 = mul(%1, %5) : float32[64, 32]
-  %7 = exp(%2) : float32[64]
-  return %6, %7, %3
+  %4 = sum(%3) {dims=[0], keepdim=false} : float32[]
+  %5 = mul(%0, %4) : float32[64, 32]
+  %6 = concat(%5, %5, %5) {dim=0} : float32[192, 32]
+  %7 = sum(%6) {dims=[0, 1], keepdim=false} : float32[]
+  %8 = mul(%1, %7) : float32[64, 32]
+  %9 = mul(%2, %7) : float32[64]
+  return %8, %9, %3
 }
 )");
   // %1 and %2 are dropped; %3, a result, keeps the value that was made first.
-  CHECK_GRAPH(fitted(graph, 3 * 8192 + 256), R"(
+  CHECK_GRAPH(fitted(graph, 4 * 8192 + 256), R"(
 graph {
   %0 = input argument float32[64, 32]
   %1, %2, %3 = layer_norm(%0, _, _) {axes=1, eps=1e-05} : float32[64, 32], float32[64], float32[64]
-  %4 = concat(%0, %0, %0) {dim=0} : float32[192, 32]
-  %5 = sum(%4) {dims=[0, 1], keepdim=false} : float32[]
-  %6, %7, %8 = layer_norm(%0, _, _) {axes=1, eps=1e-05} : float32[64, 32], float32[64], float32[64]
-  %9 = mul(%6, %5) : float32[64, 32]
-  %10 = exp(%7) : float32[64]
-  return %9, %10, %3
+  %4 = sum(%3) {dims=[0], keepdim=false} : float32[]
+  %5 = mul(%0, %4) : float32[64, 32]
+  %6 = concat(%5, %5, %5) {dim=0} : float32[192, 32]
+  %7 = sum(%6) {dims=[0, 1], keepdim=false} : float32[]
+  %8, %9, %10 = layer_norm(%0, _, _) {axes=1, eps=1e-05} : float32[64, 32], float32[64], float32[64]
+  %11 = mul(%8, %7) : float32[64, 32]
+  %12 = mul(%9, %7) : float32[64]
+  return %11, %12, %3
 }
 )");
 }
