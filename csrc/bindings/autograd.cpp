@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bindings/convert.h"
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/process.h"
 #include "runtime/trace/recorder.h"
@@ -28,13 +29,15 @@ std::vector<TensorRef> run_rule(const std::string& name, const py::object& run,
   const py::object tie =
       create_graph ? py::object(py::cpp_function(tie_result)) : py::object(py::none());
   const py::tuple found = run(arguments, create_graph, tie);
-  if (found.size() != input_types.size()) {
+  size_t count = found.size();  // as in PyTorch, further ones may follow if they are None
+  while (count > input_types.size() && py::object(found[count - 1]).is_none()) --count;
+  if (count != input_types.size()) {
     throw Error(ErrorKind::kUser, name + ".backward: returned " + std::to_string(found.size()) +
                                       " gradients for " + std::to_string(input_types.size()) +
                                       " inputs of forward");
   }
-  std::vector<TensorRef> result(found.size());
-  for (size_t i = 0; i < found.size(); ++i) {
+  std::vector<TensorRef> result(count);
+  for (size_t i = 0; i < count; ++i) {
     if (py::object(found[i]).is_none()) continue;
     result[i] = require_tensor(found[i], "backward: each gradient");
     if (!input_types[i] || result[i]->type() == *input_types[i]) continue;
@@ -175,9 +178,28 @@ void backward(const py::sequence& tensors, const py::sequence& gradients, bool r
   runtime::backward(roots, seeds, mode, only);
 }
 
+// Runs `function()` with its operations noted, then drops what they saved: `again()` is to run the
+// same once more.
+py::object run_checkpointed(const py::function& function, const py::object& again) {
+  const auto checkpoint = std::make_shared<runtime::Checkpoint>();
+  py::object result;
+  {
+    const runtime::CheckpointScope scope(*checkpoint);
+    result = function();
+  }
+  checkpoint->forget([again = guarded(again)] {
+    const py::gil_scoped_acquire gil;
+    (*again)();
+  });
+  return result;
+}
+
 }  // namespace
 
 void bind_autograd(py::module_& m) {
+  m.def("_checkpointed", &run_checkpointed, py::arg("function"), py::arg("again"));
+  // The value and history that a tensor has now, whatever is put into it later.
+  m.def("_snapshot", [](const TensorRef& x) { return runtime::make_tensor(x->operand()); });
   m.def("_tie_function", &tie, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
         py::arg("run"));
   m.def("_grad", &grad);

@@ -11,6 +11,7 @@
 
 namespace lucid::runtime {
 
+class Checkpoint;
 class Recorder;
 
 /// What the core asks of the language above it; implemented by bindings.
@@ -42,8 +43,9 @@ using AutocastModes = std::array<AutocastMode, 2>;
 /// State of one thread.
 struct ThreadState {
   bool grad_enabled = true;
-  Recorder* recorder = nullptr;  ///< the trace that records, if any
-  bool may_pause = true;         ///< false inside a HostHold
+  Recorder* recorder = nullptr;      ///< the trace that records, if any
+  Checkpoint* checkpoint = nullptr;  ///< notes what the tape saves, if any
+  bool may_pause = true;             ///< false inside a HostHold
   AutocastModes autocast{{{}, {.enabled = false, .dtype = DType::kFloat16}}};
 };
 ThreadState& thread_state();

@@ -2,6 +2,7 @@
 
 import lucid
 from errors import (
+    arranging,
     compiled,
     custom,
     diagnosis,
@@ -32,6 +33,7 @@ ALL_CASES: list[ErrorCase] = [
     *tracing.CASES,
     *functions.CASES,
     *shapes.CASES,
+    *arranging.CASES,
     *functional.CASES,
     *grids.CASES,
     *modules.CASES,

@@ -7,24 +7,11 @@ that both have. tools/record_references.py runs them with PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from cases.case import INF, Sample, apart, bools, integers, normal, positive, uniform, values
-
-
-@dataclass(frozen=True)
-class FunctionCase:
-    """A function of tensors; its result and the gradients of the floating inputs are recorded.
-
-    coarse: why the recorded float64 values are only as good as float32; empty where they are not.
-    """
-
-    name: str
-    run: Callable[..., Any]
-    inputs: tuple[Sample, ...]
-    namespace: str = "nn.functional"
-    coarse: str = ""
+from reference_arranging import ARRANGING
+from reference_form import FunctionCase, top
 
 
 def case(name: str, run: Callable[..., Any], *inputs: Sample, coarse: str = "") -> FunctionCase:
@@ -356,10 +343,6 @@ OTHERS = [
 ]
 
 
-def top(name: str, run: Callable[..., Any], *inputs: Sample) -> FunctionCase:
-    return FunctionCase(name, run, inputs, namespace="")
-
-
 # Where a function has no derivative, PyTorch's choice is ours; signs of zero and infinities.
 KINKS = values([-3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0])
 TIES_OF_KINKS = values([-3.0, 0.0, 0.5, 0.0, 0.0, 0.5, 2.0, 3.0, 5.0])
@@ -501,4 +484,5 @@ FUNCTIONS = [
     *ATTENTION,
     *OTHERS,
     *AT_KINKS,
+    *ARRANGING,
 ]

@@ -156,8 +156,29 @@ RECURRENT = [
     recurrent("one", "LSTMCell", (normal(5), normal(4), normal(4)), 5, 4, bias=False),
 ]
 
+PARAMETRIZED = [
+    ModuleCase(
+        "weight_norm",
+        lambda nn: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 2), dim=1),
+        (normal(2, 3, 5),),
+    ),
+    ModuleCase(
+        "spectral_norm",
+        lambda nn: nn.utils.parametrizations.spectral_norm(nn.ConvTranspose1d(3, 4, 2)),
+        (normal(2, 3, 5),),
+        calls=2,
+    ),
+    ModuleCase(
+        "spectral_norm of evaluation",
+        lambda nn: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4), n_power_iterations=3),
+        (normal(2, 3),),
+        training=False,
+    ),
+]
+
 MODULES = [
     *RECURRENT,
+    *PARAMETRIZED,
     ModuleCase("BatchNorm1d", lambda nn: nn.BatchNorm1d(3), (normal(4, 3),), calls=3),
     ModuleCase("BatchNorm1d sequence", lambda nn: nn.BatchNorm1d(3), (normal(4, 3, 5),), calls=2),
     ModuleCase(

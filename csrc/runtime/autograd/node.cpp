@@ -1,9 +1,11 @@
 #include "runtime/autograd/node.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "autodiff/autodiff.h"
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/autograd/eager_builder.h"
 #include "runtime/process.h"
 #include "support/errors.h"
@@ -73,6 +75,7 @@ std::string OpNode::name() const { return std::string(op_.name) + "_backward"; }
 
 Gradients OpNode::apply(const Gradients& grads, const BackwardMode& mode) {
   if (is_released_) fail_released();
+  if (forgotten_ != nullptr) forgotten_->restore();
   const GradMode grad_mode(mode.create_graph);
   EagerBuilder builder;
   ir::Node node{.op = &op_,
@@ -106,7 +109,34 @@ Gradients OpNode::apply(const Gradients& grads, const BackwardMode& mode) {
 void OpNode::release() {
   inputs_.clear();
   outputs_.clear();
+  forgotten_ = nullptr;
   is_released_ = true;
+}
+
+void OpNode::forget(std::shared_ptr<Checkpoint> source) {
+  for (auto& input : inputs_) {
+    if (input) input->value = type_only(input->value);
+  }
+  for (Value& output : outputs_) output = type_only(output);
+  forgotten_ = std::move(source);
+}
+
+bool OpNode::take(const OpNode& again) {
+  if (is_released_) return true;
+  const auto same_types = [](const auto& mine, const auto& theirs) {
+    return mine.has_value() == theirs.has_value() &&
+           (!mine || mine->value.type == theirs->value.type);
+  };
+  if (&op_ != &again.op_ || attrs_ != again.attrs_ ||
+      !std::ranges::equal(inputs_, again.inputs_, same_types)) {
+    return false;
+  }
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i]) inputs_[i]->value = again.inputs_[i]->value;
+  }
+  outputs_ = again.outputs_;
+  forgotten_ = nullptr;
+  return true;
 }
 
 void fail_released() {

@@ -78,6 +78,8 @@ class Accumulator final : public GradNode {
   std::weak_ptr<Tensor> leaf_;
 };
 
+class Checkpoint;
+
 /// One executed operation; its gradient is the operation's own vjp.
 class OpNode final : public GradNode {
  public:
@@ -89,13 +91,19 @@ class OpNode final : public GradNode {
   size_t num_outputs() const override { return num_outputs_; }
   Gradients apply(const Gradients& grads, const BackwardMode& mode) override;
   void release() override;
+  /// Drops the saved values until a backward asks `source` to bring them back.
+  void forget(std::shared_ptr<Checkpoint> source);
+  /// Takes over the values saved by `again`, a second run of the same operation; false if it is
+  /// another one.
+  bool take(const OpNode& again);
 
  private:
   const ir::Op& op_;
   ir::Attrs attrs_;
   std::vector<std::optional<Variable>> inputs_;
   std::vector<Value> outputs_;
-  size_t num_outputs_;  // stays when the outputs are released
+  size_t num_outputs_;                     // stays when the outputs are released
+  std::shared_ptr<Checkpoint> forgotten_;  // set while it is to bring the values back
   bool is_released_ = false;
 };
 

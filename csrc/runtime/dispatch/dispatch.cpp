@@ -9,6 +9,7 @@
 
 #include "backends/backend.h"
 #include "ops/registry.h"
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/autograd/node.h"
 #include "runtime/dispatch/autocast.h"
 #include "runtime/dispatch/eager_cache.h"
@@ -173,7 +174,11 @@ std::vector<Variable> with_history(const ir::Op& op, const ir::Attrs& attrs, con
     for (const auto& input : inputs) next.push_back(input ? input->edge : Edge{});
     const auto is_float = [](const Value& output) { return is_floating(output.type.dtype); };
     const bool any = std::ranges::any_of(outputs, is_float) && op.nondifferentiable_outputs != ~0u;
-    if (any) node = std::make_shared<OpNode>(op, attrs, inputs, std::move(next), outputs);
+    if (any) {
+      const auto made = std::make_shared<OpNode>(op, attrs, inputs, std::move(next), outputs);
+      if (thread_state().checkpoint != nullptr) thread_state().checkpoint->note(made);
+      node = made;
+    }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     Variable variable{.value = std::move(outputs[i])};
@@ -256,8 +261,7 @@ Value unit_value(const ir::ValueType& type, Device device) {
   static auto& units = *new std::array<std::array<backends::BufferRef, kNumDTypes>, 2>;  // NOLINT
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
-  backends::BufferRef& unit =
-      units[static_cast<size_t>(device)][static_cast<size_t>(type.dtype)];
+  backends::BufferRef& unit = units[static_cast<size_t>(device)][static_cast<size_t>(type.dtype)];
   if (unit == nullptr) unit = number_value(Number{1.0}, type.dtype, device).buffer;
   return {.type = type, .device = device, .buffer = unit};
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/registry.h"
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/autograd/node.h"
 #include "runtime/dispatch/dispatch.h"
 #include "runtime/process.h"
@@ -159,6 +160,8 @@ void Tensor::assign(Variable variable) {
   const HostHold hold;
   const View* view = cell_->view.get();
   if (view != nullptr) view->base->assign(written_back(*view, variable));
+  Checkpoint* checkpoint = thread_state().checkpoint;
+  if (checkpoint != nullptr && recorder == nullptr) checkpoint->note_write(cell_);
   Cell& cell = recorder == nullptr ? *cell_ : recorder->written(shared_from_this());
   if (keeps_history && !is_detached_) {
     cell.variable = std::move(variable);

@@ -24,6 +24,12 @@ def _seeds(given: Any, count: int, what: str) -> tuple[Tensor | None, ...]:
     return seeds
 
 
+def _zeros_like(x: Tensor) -> Tensor:
+    from lucid.functions import zeros_like  # which imports this package
+
+    return zeros_like(x)
+
+
 def backward(
     tensors: Tensor | Sequence[Tensor],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
@@ -53,19 +59,30 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    *,
+    materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the sum of ``outputs`` with respect to ``inputs``; nothing is accumulated.
 
     Args: as for :func:`backward`; ``allow_unused`` gives None for an input that the outputs do
-        not depend on, where it is an error otherwise.
+        not depend on, where it is an error otherwise; ``materialize_grads`` gives zeros for it.
+        ``only_inputs`` must be true.
     Returns: a tuple, one gradient for each input, with its shape and dtype.
-    Raises: AutogradError.
+    Raises: AutogradError, UserError for ``only_inputs=False``.
     """
+    if not only_inputs:
+        raise _C.UserError("grad: only_inputs must be True; use backward to add to all leaves")
+    wanted = _as_tuple(inputs)
+    may_miss = materialize_grads if allow_unused is None else allow_unused
     roots = _as_tuple(outputs)
     retain = create_graph if retain_graph is None else retain_graph
     seeds = _seeds(grad_outputs, len(roots), "grad")
-    found = _C._grad(roots, _as_tuple(inputs), seeds, retain, create_graph, allow_unused)
+    found = _C._grad(roots, wanted, seeds, retain, create_graph, may_miss or materialize_grads)
+    if materialize_grads:
+        pairs = zip(found, wanted, strict=True)
+        found = tuple(_zeros_like(x) if g is None else g for g, x in pairs)
     if create_graph or not _C.is_tracing():
         return found
     # A trace records the backward with its history; without create_graph it is a constant.

@@ -1,5 +1,7 @@
 """Second names of arguments: ``x`` is ``input``, ``axis`` is ``dim``, ``keepdims`` is ``keepdim``.
 
+What takes sizes or axes one by one, as ``flip(x, 0, 1)``, also takes them by name: ``dims=(0, 1)``.
+
 The functions themselves are written with PyTorch's names. The wrappers made here spell out the
 same signature and add the second names as keywords, so that a positional call costs one more
 Python call and nothing else.
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 from lucid import _C
 
 _ALIASES = {"input": "x", "dim": "axis", "keepdim": "keepdims"}
+_LISTED = ("dims", "shape", "size")
 
 
 class _Missing:
@@ -38,8 +41,12 @@ def _source(name: str, parameters: list[inspect.Parameter], aliased: list[str]) 
     starred = False
     for p in parameters:
         if p.kind is p.VAR_POSITIONAL:
-            head.append(f"*{p.name}")
-            call.append(f"*{p.name}")
+            is_listed = p.name in _LISTED
+            many = f"_{p.name}" if is_listed else p.name
+            head.extend([f"*{many}", f"{p.name}=_MISSING"] if is_listed else [f"*{many}"])
+            call.append(f"*{many}")
+            if is_listed:
+                body.append(f"    if {p.name} is not _MISSING: {many} = ({p.name},)")
             starred = True
             continue
         if p.kind is p.KEYWORD_ONLY and not starred:
@@ -77,7 +84,8 @@ def with_aliases(function: Callable[..., Any], method: bool = False) -> Callable
         and _ALIASES[p.name] not in names
         and (p.name != "input" or (p.name == first and not method))
     ]
-    if not aliased or any(p.kind is p.VAR_KEYWORD for p in parameters):
+    is_listed = any(p.kind is p.VAR_POSITIONAL and p.name in _LISTED for p in parameters)
+    if not (aliased or is_listed) or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return function
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     scope: dict[str, Any] = {

@@ -10,15 +10,18 @@ from lucid._C import Tensor, emit
 from lucid.functions.arguments import cast, normalize_dim, reshaped
 from lucid.functions.dtypes import promote_types
 from lucid.functions.precision import autocast_as
-from lucid.functions.shape import diagonal
+from lucid.functions.reduction import norm
+from lucid.functions.shape import diagonal, unsqueeze
 
 __all__ = [
     "addmm",
     "addmv",
     "baddbmm",
     "bmm",
+    "cdist",
     "dot",
     "einsum",
+    "inner",
     "matmul",
     "mm",
     "mv",
@@ -103,6 +106,35 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Every product of an element of (n,) and one of (m,), (n, m). Raises: ShapeError."""
     _require_axes("outer", (1, 1), input, vec2)
     return emit("mul", emit("reshape", input, shape=(input.shape[0], 1)), vec2)
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sums of products over the last axes of both, whose sizes are equal; a 0-d tensor scales.
+
+    Returns: the other axes of ``input``, then those of ``other``.
+    """
+    if input.ndim == 0 or other.ndim == 0:
+        return emit("mul", input, other)
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@autocast_as("float32")
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+    """Distances of all rows of one matrix to all rows of another; leading axes broadcast.
+
+    Args:
+        x1, x2: (..., n, k) and (..., m, k).
+        p: order of the norm of the difference.
+
+    Returns: (..., n, m). The differences are formed, so that equal rows have distance 0, whose
+    gradient is 0.
+    """
+    if x1.ndim < 2 or x2.ndim < 2:
+        raise _C.ShapeError(
+            f"cdist: fewer than two axes: got {tuple(x1.shape)} and {tuple(x2.shape)}; "
+            "give matrices"
+        )
+    return norm(emit("sub", unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
 
 
 def trace(input: Tensor) -> Tensor:

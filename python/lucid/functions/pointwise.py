@@ -40,6 +40,7 @@ __all__ = [
     "erf",
     "erfc",
     "exp",
+    "exp2",
     "expm1",
     "floor",
     "floor_divide",
@@ -51,6 +52,7 @@ __all__ = [
     "log1p",
     "log2",
     "logaddexp",
+    "logit",
     "maximum",
     "minimum",
     "mul",
@@ -118,6 +120,11 @@ def reciprocal(input: Tensor) -> Tensor:
 def exp(input: Tensor) -> Tensor:
     """e to the power of ``input``. Integers give the default float."""
     return emit("exp", input)
+
+
+def exp2(input: Tensor) -> Tensor:
+    """``2 ** input``; integers become float32."""
+    return emit("pow", 2.0, input)
 
 
 def expm1(input: Tensor) -> Tensor:
@@ -351,6 +358,16 @@ def _with_number(tensor: Tensor, number: float) -> Tensor:
 def atan2(input: Operand, other: Operand) -> Tensor:
     """Angle of the point (other, input) in radians, in [-pi, pi]."""
     return emit("atan2", input, other)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """Inverse of ``sigmoid``: ``log(p / (1 - p))``.
+
+    Args:
+        eps: numbers are clamped to [eps, 1 - eps] first; None: 0 and 1 become -inf and inf.
+    """
+    p = input if eps is None else emit("clamp", input, eps, 1 - eps)
+    return emit("log", emit("div", p, emit("sub", 1, p)))
 
 
 def maximum(input: Operand, other: Operand) -> Tensor:

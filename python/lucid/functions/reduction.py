@@ -23,6 +23,7 @@ from lucid.functions.arguments import (
 )
 from lucid.functions.dtypes import dtype_name, is_floating
 from lucid.functions.precision import autocast_as
+from lucid.functions.shape import cat, narrow
 from lucid.functions.sorting import ValuesIndices, median, pick
 
 __all__ = [
@@ -35,12 +36,15 @@ __all__ = [
     "count_nonzero",
     "cumprod",
     "cumsum",
+    "diff",
     "log_softmax",
     "logsumexp",
     "max",
     "mean",
     "median",
     "min",
+    "nanmean",
+    "nansum",
     "norm",
     "prod",
     "softmax",
@@ -413,6 +417,51 @@ def cumprod(input: Tensor, dim: int, *, dtype: _C.dtype | None = None) -> Tensor
         low = [span if d == dim else 0 for d in range(len(shape))]
         result = emit("mul", result, emit("pad", head, low=low, high=zeros, value=1))
         span *= 2
+    return result
+
+
+def nansum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: _C.dtype | None = None
+) -> Tensor:
+    """``sum`` that takes nan for 0."""
+    return sum(emit("where", emit("isnan", input), 0, input), dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: _C.dtype | None = None
+) -> Tensor:
+    """``mean`` of the elements that are not nan; nan where there is none."""
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    kept = emit("logical_not", emit("isnan", input))
+    return emit("div", total, cast(sum(kept, dim, keepdim), total.dtype))
+
+
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """Differences of neighbours along ``dim``, taken ``n`` times.
+
+    Args:
+        prepend, append: put in front of or behind ``input`` first.
+
+    Returns: the axis is ``n`` shorter. Raises: UserError for a negative ``n``.
+    """
+    if n < 0:
+        raise _C.UserError(f"diff: n is negative: got {n}; use 0 or more")
+    parts = [x for x in (prepend, input, append) if x is not None]
+    result = parts[0] if len(parts) == 1 else cat(parts, dim)
+    axis = normalize_dim("diff", dim, result.ndim)
+    for _ in range(n):
+        size = result.shape[axis]
+        if size == 0:
+            break
+        later, earlier = (narrow(result, axis, start, size - 1) for start in (1, 0))
+        op = "ne" if result.dtype is _C.bool_ else "sub"
+        result = emit(op, later, earlier)
     return result
 
 

@@ -84,9 +84,9 @@ def reshape(input: Tensor, *shape: Size) -> Tensor:
     return make_view("reshape", input, shape=sizes)
 
 
-def view(input: Tensor, *shape: Size) -> Tensor:
+def view(input: Tensor, *size: Size) -> Tensor:
     """``reshape``: every tensor is dense, so that each shape of as many elements is a view."""
-    return reshape(input, *shape)
+    return reshape(input, *size)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -329,15 +329,15 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return slice_axis(flat, len(rest), start, count, columns + 1)
 
 
-def expand(input: Tensor, *sizes: Size) -> Tensor:
+def expand(input: Tensor, *size: Size) -> Tensor:
     """``input`` repeated along its axes of size 1 and new leading axes; a copy, not a view.
 
     Args:
-        sizes: the wanted sizes, or one sequence; -1 keeps the axis' own.
+        size: the wanted sizes, or one sequence; -1 keeps the axis' own.
 
     Raises: ShapeError if the shapes do not fit.
     """
-    target = list(shape_from("expand", sizes))
+    target = list(shape_from("expand", size))
     shape = input.shape
     new = len(target) - len(shape)
     for d in range(max(new, 0), len(target)):

@@ -13,6 +13,7 @@ from lucid import _C
 from lucid._C import Tensor, emit
 from lucid._C import view as make_view
 from lucid.functions import (
+    arranging,
     comparison,
     creation,
     indexing,
@@ -20,6 +21,7 @@ from lucid.functions import (
     pointwise,
     random,
     reduction,
+    searching,
     shape,
     sorting,
     subscript,
@@ -56,10 +58,10 @@ _FUNCTIONS = (
     (
         pointwise,
         "abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh ceil clamp "
-        "clamp_max clamp_min clip cos cosh div divide erf erfc exp expm1 floor floor_divide fmod "
-        "frac lerp log log10 log1p log2 logaddexp maximum minimum mul multiply nan_to_num neg "
-        "negative pow reciprocal relu remainder round rsqrt sigmoid sign sin sinh sqrt square sub "
-        "subtract tan tanh true_divide trunc xlogy",
+        "clamp_max clamp_min clip cos cosh div divide erf erfc exp exp2 expm1 floor floor_divide "
+        "fmod frac lerp log log10 log1p log2 logaddexp logit maximum minimum mul multiply "
+        "nan_to_num neg negative pow reciprocal relu remainder round rsqrt sigmoid sign sin sinh "
+        "sqrt square sub subtract tan tanh true_divide trunc xlogy",
     ),
     (
         comparison,
@@ -68,8 +70,8 @@ _FUNCTIONS = (
     ),
     (
         reduction,
-        "all amax amin any argmax argmin count_nonzero cumprod cumsum log_softmax logsumexp max "
-        "mean median min norm prod softmax std sum var",
+        "all amax amin any argmax argmin count_nonzero cumprod cumsum diff log_softmax logsumexp "
+        "max mean median min nanmean nansum norm prod softmax std sum var",
     ),
     (sorting, "argsort kthvalue sort topk"),
     (
@@ -78,6 +80,8 @@ _FUNCTIONS = (
         "permute ravel repeat repeat_interleave reshape roll select split squeeze swapaxes "
         "swapdims t tile transpose unbind unflatten unsqueeze view",
     ),
+    (arranging, "diag diag_embed fliplr flipud moveaxis split_with_sizes unfold"),
+    (searching, "argwhere bincount"),
     (
         indexing,
         "gather index_add index_copy index_fill index_select masked_select nonzero scatter "
@@ -85,7 +89,7 @@ _FUNCTIONS = (
     ),
     (
         linear_algebra,
-        "addmm addmv baddbmm bmm dot matmul mm mv outer trace",
+        "addmm addmv baddbmm bmm dot inner matmul mm mv outer trace",
     ),
     (creation, "tril triu"),
     (random, "bernoulli multinomial"),
@@ -321,6 +325,24 @@ def where(self: Tensor, condition: Tensor, other: Operand) -> Tensor:
 # ---- protocols -----------------------------------------------------------------------------
 
 
+_share = Tensor.__init__
+
+
+def _init(self: Tensor, *data: Any, requires_grad: bool = False) -> None:
+    """A leaf that shares the cell of a tensor; of sizes, zeros; of nested lists, their numbers.
+
+    What is new has the default float dtype.
+    """
+    if data and isinstance(data[0], Tensor):
+        _share(self, data[0], bool(data[1]) if len(data) > 1 else requires_grad)
+        return
+    if all(isinstance(n, int) for n in data):
+        made = creation.zeros(data or (0,))
+    else:
+        made = creation.tensor(data[0], _C.get_default_dtype())
+    _share(self, made, requires_grad)
+
+
 def _len(self: Tensor) -> int:
     if self.ndim == 0:
         raise _C.ArgumentTypeError("len: a 0-d tensor has no length; use item()")
@@ -437,6 +459,7 @@ _PROTOCOLS: dict[str, Callable[..., Any]] = {
     "__getitem__": subscript.get,
     "__hash__": object.__hash__,
     "__index__": _index,
+    "__init__": _init,
     "__int__": _int,
     "__iter__": _iter,
     "__len__": _len,
@@ -482,7 +505,7 @@ def _methods() -> dict[str, Callable[..., Any]]:
 def attach() -> None:
     """Gives the core's Tensor its methods, operators and properties; what the core has stays."""
     native = set(vars(Tensor))
-    inherited = {"__hash__", "__repr__", "__format__", "__reduce__", "__eq__", "__ne__"}
+    inherited = {"__hash__", "__init__", "__repr__", "__format__", "__reduce__", "__eq__", "__ne__"}
 
     def put(name: str, value: Any) -> None:
         if name not in native or name in inherited:

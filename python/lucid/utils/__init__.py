@@ -1,5 +1,5 @@
-"""Utilities: data loading."""
+"""Utilities: data loading, checkpointing."""
 
-from lucid.utils import data
+from lucid.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

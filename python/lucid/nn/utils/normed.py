@@ -22,7 +22,7 @@ from lucid.nn.parameter import Parameter
 M = TypeVar("M", bound=Module)
 
 
-class _Spec(NamedTuple):
+class Spec(NamedTuple):
     """How one weight is computed."""
 
     kind: str
@@ -36,7 +36,7 @@ class _Computed(Module):
     """Mixed into the class of a module with computed weights."""
 
     _base: type[Module]
-    _specs: tuple[_Spec, ...]
+    _specs: tuple[Spec, ...]
 
     def __setattr__(self, name: str, value: Any) -> None:
         for spec in self._specs:
@@ -51,17 +51,17 @@ class _Computed(Module):
         return _rebuilt, (self._base, self._specs), self.__dict__
 
 
-def _rebuilt(base: type[Module], specs: tuple[_Spec, ...]) -> Module:
+def _rebuilt(base: type[Module], specs: tuple[Spec, ...]) -> Module:
     """An empty module for ``__setstate__``."""
     made = _class_of(base, specs)
     return made.__new__(made)
 
 
 #: One class for one set of weights, so that twins have the same.
-_classes: dict[tuple[type, tuple[_Spec, ...]], type[Module]] = {}
+_classes: dict[tuple[type, tuple[Spec, ...]], type[Module]] = {}
 
 
-def _class_of(base: type[Module], specs: tuple[_Spec, ...]) -> type[Module]:
+def _class_of(base: type[Module], specs: tuple[Spec, ...]) -> type[Module]:
     """``base`` with the weights of ``specs`` as properties; itself for none."""
     if not specs:
         return base
@@ -71,7 +71,7 @@ def _class_of(base: type[Module], specs: tuple[_Spec, ...]) -> type[Module]:
     return known
 
 
-def _made_class(base: type[Module], specs: tuple[_Spec, ...]) -> type[Module]:
+def _made_class(base: type[Module], specs: tuple[Spec, ...]) -> type[Module]:
     members: dict[str, Any] = {
         spec.name: property(functools.partial(_value, spec=spec)) for spec in specs
     }
@@ -80,25 +80,40 @@ def _made_class(base: type[Module], specs: tuple[_Spec, ...]) -> type[Module]:
     return type(base.__name__, (_Computed, base), members)
 
 
-def _value(module: Module, spec: _Spec) -> Tensor:
+def _value(module: Module, spec: Spec) -> Tensor:
+    if spec.kind == "parametrizations":
+        weight: Tensor = module.parametrizations[spec.name]()
+        return weight
     compute = _weight_normed if spec.kind == "weight_norm" else _spectrally_normed
-    weight: Tensor = without_autocast(compute, module, spec)
+    weight = without_autocast(compute, module, spec)
     return weight
 
 
-def _specs_of(module: Module) -> tuple[_Spec, ...]:
+def specs_of(module: Module) -> tuple[Spec, ...]:
+    """The weights that the module computes."""
     return module._specs if isinstance(module, _Computed) else ()
 
 
-def _set_specs(module: Module, specs: tuple[_Spec, ...]) -> None:
+def _set_specs(module: Module, specs: tuple[Spec, ...]) -> None:
     base = module._base if isinstance(module, _Computed) else type(module)
     object.__setattr__(module, "__class__", _class_of(base, specs))
     _C.bump_state()
 
 
-def _taken_parameter(op: str, module: Module, name: str) -> Parameter:
+def add_spec(module: Module, spec: Spec) -> None:
+    """From now on the module computes that weight."""
+    _set_specs(module, (*specs_of(module), spec))
+
+
+def drop_spec(module: Module, kind: str, name: str) -> None:
+    """The module no longer computes that weight."""
+    kept = tuple(spec for spec in specs_of(module) if (spec.kind, spec.name) != (kind, name))
+    _set_specs(module, kept)
+
+
+def taken_parameter(op: str, module: Module, name: str) -> Parameter:
     """The parameter of that name, which the module then no longer has."""
-    if any(spec.name == name for spec in _specs_of(module)):
+    if any(spec.name == name for spec in specs_of(module)):
         raise _C.UserError(f"{op}: {name!r} is computed already; remove that first")
     param = module._parameters.get(name)
     if param is None:
@@ -109,12 +124,10 @@ def _taken_parameter(op: str, module: Module, name: str) -> Parameter:
 
 def _restore(op: str, module: Module, name: str, parts: tuple[str, ...]) -> None:
     """Make the computed weight a parameter again."""
-    specs = _specs_of(module)
-    kept = tuple(spec for spec in specs if (spec.kind, spec.name) != (op, name))
-    if kept == specs:
+    if (op, name) not in [(spec.kind, spec.name) for spec in specs_of(module)]:
         raise _C.UserError(f"remove_{op}: {type(module).__name__} has no {op} of {name!r}")
     weight = getattr(module, name).detach().clone()
-    _set_specs(module, kept)
+    drop_spec(module, op, name)
     for part in parts:
         delattr(module, f"{name}_{part}")
     module.register_parameter(name, Parameter(weight))
@@ -123,15 +136,21 @@ def _restore(op: str, module: Module, name: str, parts: tuple[str, ...]) -> None
 # ---------------------------------------------------------------- weight_norm
 
 
-def _norm_except(v: Tensor, dim: int | None) -> Tensor:
+def norm_except(v: Tensor, dim: int | None) -> Tensor:
+    """Norms over all axes but ``dim``, which keep their axes; of all elements for None."""
     others = tuple(i for i in range(v.ndim) if dim is None or i != dim % v.ndim)
     return fn.norm(v, 2, others, keepdim=dim is not None)
 
 
-def _weight_normed(module: Module, spec: _Spec) -> Tensor:
+def _weight_normed(module: Module, spec: Spec) -> Tensor:
     g: Tensor = getattr(module, f"{spec.name}_g")
     v: Tensor = getattr(module, f"{spec.name}_v")
-    return v * (g / _norm_except(v, spec.dim))
+    return weight_of(g, v, spec.dim)
+
+
+def weight_of(magnitude: Tensor, direction: Tensor, dim: int | None) -> Tensor:
+    """The weight with that magnitude (for each index of ``dim``) and direction."""
+    return direction * (magnitude / norm_except(direction, dim))
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
@@ -151,12 +170,12 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
         raise _C.OutOfRangeError(
             f"weight_norm: dim out of range: got {dim} for a weight of {known.ndim} axes"
         )
-    weight = _taken_parameter("weight_norm", module, name)
+    weight = taken_parameter("weight_norm", module, name)
     with no_grad():
-        magnitude = _norm_except(weight, dim)
+        magnitude = norm_except(weight, dim)
     module.register_parameter(f"{name}_g", Parameter(magnitude, weight.requires_grad))
     module.register_parameter(f"{name}_v", Parameter(weight.detach().clone(), weight.requires_grad))
-    _set_specs(module, (*_specs_of(module), _Spec("weight_norm", name, dim)))
+    add_spec(module, Spec("weight_norm", name, dim))
     return module
 
 
@@ -169,22 +188,23 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
 # ---------------------------------------------------------------- spectral_norm
 
 
-def _as_matrix(weight: Tensor, dim: int) -> Tensor:
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
+    """The weight with ``dim`` as its rows."""
     moved = weight if dim == 0 else weight.movedim(dim, 0)
     return moved.reshape(moved.shape[0], -1)
 
 
-def _spectrally_normed(module: Module, spec: _Spec) -> Tensor:
+def _spectrally_normed(module: Module, spec: Spec) -> Tensor:
     assert spec.dim is not None
     weight: Tensor = getattr(module, f"{spec.name}_orig")
     u, v = (getattr(module, f"{spec.name}_{part}") for part in "uv")
-    return weight / fn.dot(u, fn.mv(_as_matrix(weight, spec.dim), v))
+    return weight / fn.dot(u, fn.mv(as_matrix(weight, spec.dim), v))
 
 
 class _PowerIteration:
     """Forward pre-hook: moves the singular vectors, in training only."""
 
-    def __init__(self, spec: _Spec) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def __call__(self, module: Module, args: Any) -> None:
@@ -192,10 +212,10 @@ class _PowerIteration:
             without_autocast(_iterate, module, self.spec, self.spec.iterations)
 
 
-def _iterate(module: Module, spec: _Spec, count: int) -> None:
+def _iterate(module: Module, spec: Spec, count: int) -> None:
     assert spec.dim is not None
     with no_grad():
-        matrix = _as_matrix(getattr(module, f"{spec.name}_orig"), spec.dim)
+        matrix = as_matrix(getattr(module, f"{spec.name}_orig"), spec.dim)
         u, v = (getattr(module, f"{spec.name}_{part}") for part in "uv")
         new_u, new_v = u, v
         for _ in range(count):
@@ -231,15 +251,15 @@ def spectral_norm(
         )
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) else 0
-    weight = _taken_parameter("spectral_norm", module, name)
-    spec = _Spec("spectral_norm", name, dim, n_power_iterations, eps)
-    rows, columns = _as_matrix(weight.detach(), dim).shape
+    weight = taken_parameter("spectral_norm", module, name)
+    spec = Spec("spectral_norm", name, dim, n_power_iterations, eps)
+    rows, columns = as_matrix(weight.detach(), dim).shape
     module.register_parameter(f"{name}_orig", weight)
     for part, size in (("u", rows), ("v", columns)):
         start = normalize(fn.randn(size, dtype=weight.dtype, device=weight.device), dim=0, eps=eps)
         module.register_buffer(f"{name}_{part}", start)
     module.register_forward_pre_hook(_PowerIteration(spec))
-    _set_specs(module, (*_specs_of(module), spec))
+    add_spec(module, spec)
     return module
 
 
