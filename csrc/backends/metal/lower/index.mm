@@ -165,11 +165,10 @@ Tensors lower_scatter(Lowering& b, const Node& node) {
   return {c.reshape(result, type.shape)};
 }
 
-Tensors lower_scatter_add(Lowering& b, const Node& node) {
+Tensors scattered_in_float(Lowering& b, const Node& node, MPSGraphScatterMode mode) {
   require_floating(b, node);
   const Calc& c = b.calc();
   const ValueType& type = b.in_type(node, 0);
-  if (type.shape.rank() == 0) return {c.add(b.in(node, 0), b.in(node, 2))};
   const Shape part = covered_part(b, node);
   if (part != type.shape) return scattered_in_part(b, node, part);
   const Fold to(type.shape, node.integer("dim"));
@@ -184,14 +183,31 @@ Tensors lower_scatter_add(Lowering& b, const Node& node) {
                              withDataTensor:data
                               updatesTensor:updates
                               indicesTensor:index
-                                       mode:MPSGraphScatterModeAdd
+                                       mode:mode
                                        name:nil];
   return {c.reshape(c.cast(sums, mps_type(type.dtype)), type.shape)};
+}
+
+Tensors lower_scatter_add(Lowering& b, const Node& node) {
+  if (b.in_type(node, 0).shape.rank() == 0) {
+    return {b.calc().add(b.in(node, 0), b.in(node, 2))};
+  }
+  return scattered_in_float(b, node, MPSGraphScatterModeAdd);
+}
+
+// A nan may be lost, where the cpu keeps it.
+Tensors lower_scatter_max(Lowering& b, const Node& node) {
+  return scattered_in_float(b, node, MPSGraphScatterModeMax);
+}
+
+Tensors lower_scatter_min(Lowering& b, const Node& node) {
+  return scattered_in_float(b, node, MPSGraphScatterModeMin);
 }
 
 const LoweringRow kRows[] = {
     {"take", lower_take},       {"index_add", lower_index_add},     {"gather", lower_gather},
     {"scatter", lower_scatter}, {"scatter_add", lower_scatter_add},
+    {"scatter_max", lower_scatter_max}, {"scatter_min", lower_scatter_min},
 };
 
 }  // namespace
