@@ -141,6 +141,47 @@ Grads scatter_vjp(Builder& b, const Node& node, const Grads& grads, const Wanted
   return result;
 }
 
+// As in PyTorch, elements of x and of the source that are the result share its gradient evenly.
+Grads scatter_extreme_vjp(Builder& b, const Node& node, const Grads& grads, const Wanted& wanted) {
+  Grads result = absent(node);
+  const bool wants_x = wants(b, node, wanted, 0);
+  const bool wants_src = wants(b, node, wanted, 2);
+  if (!grads[0] || !(wants_x || wants_src)) return result;
+  const int64_t dim = node.integer("dim");
+  const ValueId x = node.in(0);
+  const ValueId index = node.in(1);
+  const ValueId src = node.in(2);
+  const ValueId y = node.outputs[0];
+  const DType dtype = b.type(x).dtype;
+  const ValueId reached = b.op("gather", {y, index}, {dim});
+  const ValueId x_equal = b.op("eq", {x, y});
+  const ValueId src_equal = b.op("eq", {src, reached});
+  const ValueId x_share = b.cast(x_equal, dtype);
+  const ValueId src_share = b.cast(src_equal, dtype);
+  const ValueId count = b.op("scatter_add", {x_share, index, src_share}, {dim});
+  const ValueId each = b.op("div", {*grads[0], count});
+  if (wants_x) result[0] = b.mul(each, x_share);
+  if (wants_src) {
+    const ValueId spread = b.op("gather", {each, index}, {dim});
+    result[2] = b.mul(spread, src_share);
+  }
+  return result;
+}
+
+/// scatter_max or scatter_min, whose gradient rule reads everything.
+ir::Op scattered_extreme(std::string_view name, std::string_view doc) {
+  return {.name = name,
+          .doc = doc,
+          .min_inputs = 3,
+          .max_inputs = 3,
+          .attrs = {{"dim", AttrType::kInt}},
+          .traits = ir::kPure | ir::kInPlace,
+          .infer = infer_scatter_add,
+          .vjp = scatter_extreme_vjp,
+          .vjp_reads_inputs = 0b111,
+          .vjp_reads_outputs = 0b1};
+}
+
 ValueTypes infer_from_front(const InferArgs& args) {
   require_index(args, 0);
   return {args.input(0)};
@@ -185,6 +226,8 @@ std::vector<ir::Op> index_ops() {
               infer_scatter, scatter_vjp),
       indexed("scatter_add", "x with x[index[i, j], j] += src[i, j], in order; adjoint of gather",
               3, infer_scatter_add, scatter_add_vjp),
+      scattered_extreme("scatter_max", "x with the larger of x[index[i, j], j] and src[i, j]"),
+      scattered_extreme("scatter_min", "x with the smaller of x[index[i, j], j] and src[i, j]"),
       {.name = "index_from_front",
        .doc = "an index, refused in the name of `function` unless it lies in [0, size)",
        .min_inputs = 1,

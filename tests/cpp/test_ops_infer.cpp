@@ -87,6 +87,8 @@ std::vector<Sample> special_samples() {
       {"gather", {f32({4, 5}), i64({3, 5})}, {int64_t{0}}},
       {"scatter", {f32({4, 5}), i64({4, 2}), f32({4, 2})}, {int64_t{1}}},
       {"scatter_add", {f32({4, 5}), i64({4, 7}), f32({4, 7})}, {int64_t{1}}},
+      {"scatter_max", {f32({4, 5}), i64({4, 7}), f32({4, 7})}, {int64_t{1}}},
+      {"scatter_min", {f32({4, 5}), i64({4, 7}), f32({4, 7})}, {int64_t{1}}},
       {"sum", {f32({2, 3, 4})}, {Ints{0, 2}, false}},
       {"prod", {f32({2, 3, 4})}, {Ints{2, 0}, false}},
       {"amax", {f32({2, 3, 4})}, {Ints{1}, false}},

@@ -7,7 +7,7 @@ OutOfRangeError. Functions whose result's shape depends on data raise TraceError
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 import numpy
@@ -27,7 +27,7 @@ from lucid.functions.arguments import (
 )
 from lucid.functions.comparison import fitting, masked_fill
 from lucid.functions.data import to_array
-from lucid.functions.dtypes import dtype_name, is_integer
+from lucid.functions.dtypes import dtype_name, iinfo, is_floating, is_integer
 from lucid.functions.precision import autocast_as
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "pad",
     "scatter",
     "scatter_add",
+    "scatter_reduce",
     "take",
     "take_along_dim",
     "unique",
@@ -176,6 +177,62 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """
     axis = normalize_dim("scatter_add", dim, input.ndim)
     return _scattered("scatter_add", input, axis, index, src)
+
+
+@autocast_as("widest")
+def scatter_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """A copy of ``input`` whose elements at ``index`` are reduced with those of ``src``.
+
+    Args:
+        reduce: ``"sum"``, ``"mean"``, ``"amax"`` or ``"amin"``. Elements that are the largest (or
+            smallest) share the gradient evenly.
+        include_self: False takes the elements of ``src`` only, where there are some.
+
+    Raises: UnsupportedError for another ``reduce``; otherwise as ``scatter``.
+    """
+    axis = normalize_dim("scatter_reduce", dim, input.ndim)
+    if reduce not in _NEUTRAL:
+        raise _C.UnsupportedError(
+            f"scatter_reduce: reduce {reduce!r} is not available; use one of {', '.join(_NEUTRAL)}"
+        )
+    start = input
+    if not include_self:
+        neutral = _NEUTRAL[reduce](input.dtype)
+        start = _scattered("scatter", input, axis, index, neutral)
+    if reduce in ("amax", "amin"):
+        op = "scatter_max" if reduce == "amax" else "scatter_min"
+        return _scattered(op, start, axis, index, src)
+    total = _scattered("scatter_add", start, axis, index, src)
+    if reduce == "sum":
+        return total
+    own = beside(emit("full", shape=input.shape, dtype=input.dtype, value=int(include_self)), input)
+    count = emit("maximum", _scattered("scatter_add", own, axis, index, 1), 1)
+    return emit("div" if is_floating(input.dtype) else "floor_divide", total, count)
+
+
+def _lowest(dtype: _C.dtype) -> float:
+    return -math.inf if is_floating(dtype) else iinfo(dtype).min
+
+
+def _highest(dtype: _C.dtype) -> float:
+    return math.inf if is_floating(dtype) else iinfo(dtype).max
+
+
+#: What leaves an element as it is, by the way of reducing.
+_NEUTRAL: dict[str, Callable[[_C.dtype], float]] = {
+    "sum": lambda dtype: 0,
+    "mean": lambda dtype: 0,
+    "amax": _lowest,
+    "amin": _highest,
+}
 
 
 def _scattered(op: str, input: Tensor, dim: int, index: Tensor, src: Tensor | float) -> Tensor:

@@ -154,6 +154,8 @@ std::vector<Row> index_rows() {
       {"scatter", {large64, index({1, 2}, {0, 2}), numbers(kI64, {1, 2}, {9e15, 3})}, {int64_t{0}}},
       {"scatter_add", {f32({4, 3}), index({2, 3}, {0, 0, 2, 0, 1, 1}), f32({2, 3})}, {int64_t{0}}},
       {"scatter_add", {f32({4, 3}), index({2, 2}, {0, 0, 2, 0}), f32({2, 2})}, {int64_t{1}}},
+      {"scatter_max", {f32({4, 3}), index({2, 3}, {0, 0, 2, 0, 1, 1}), f32({2, 3})}, {int64_t{0}}},
+      {"scatter_min", {f32({4, 3}), index({2, 2}, {0, 0, 2, 0}), f32({2, 2})}, {int64_t{1}}},
   };
 }
 

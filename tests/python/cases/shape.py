@@ -11,6 +11,7 @@ from .case import (
     GENERATOR,
     HALVES,
     INTEGERS,
+    NAN,
     Array,
     OpCase,
     RandomState,
@@ -346,6 +347,23 @@ def scatter_add(x: Array, index: Array, source: Array, dim: int) -> Array:
     return scattered(x, index, source, dim, True)
 
 
+def scattered_extreme(take: Any, x: Array, index: Array, source: Array, dim: int) -> Array:
+    result = x.copy()
+    for place in np.ndindex(*index.shape):
+        target = list(place)
+        target[dim] = index[place]
+        result[tuple(target)] = take(result[tuple(target)], source[place])
+    return result
+
+
+def scatter_max(x: Array, index: Array, source: Array, dim: int) -> Array:
+    return scattered_extreme(np.maximum, x, index, source, dim)
+
+
+def scatter_min(x: Array, index: Array, source: Array, dim: int) -> Array:
+    return scattered_extreme(np.minimum, x, index, source, dim)
+
+
 def places(*shape: int, size: int, dtype: str = "int64") -> Any:
     """Indices of an axis of that size, also counted from its end."""
     return integers(*shape, low=-size, high=size, dtype=dtype)
@@ -403,8 +421,16 @@ def gathered(x: Any, index: Any, dim: int, **more: Any) -> OpCase:
     )
 
 
+SCATTERS = {
+    "scatter": scatter,
+    "scatter_add": scatter_add,
+    "scatter_max": scatter_max,
+    "scatter_min": scatter_min,
+}
+
+
 def scatter_case(op: str, x: Any, index: Any, source: Any, dim: int, **more: Any) -> OpCase:
-    function = scatter if op == "scatter" else scatter_add
+    function = SCATTERS[op]
     return OpCase(
         op, (x, index, source), function, {"dim": dim}, label=f"{x.text},{index.text} {dim}", **more
     )
@@ -451,6 +477,25 @@ INDEXED = [
     scatter_case("scatter_add", normal(3, 5), places(2, 4, size=3), normal(2, 4), 0),
     scatter_case("scatter_add", integers(4), places(6, size=4), integers(6), 0),
     scatter_case("scatter_add", normal(4), places(0, size=4), normal(0), 0),
+    *(
+        scatter_case(op, *operands)
+        for op in ("scatter_max", "scatter_min")
+        for operands in (
+            (normal(5), places(9, size=5), normal(9), 0),
+            (normal(3, 5), places(3, 7, size=5, dtype="int32"), normal(3, 7), 1),
+            (normal(3, 5), places(2, 4, size=3), normal(2, 4), 0),
+            (integers(4), places(6, size=4), integers(6), 0),
+            (normal(4), places(0, size=4), normal(0), 0),
+        )
+    ),
+    scatter_case(
+        "scatter_max",
+        values([1.0, NAN, 0.0]),
+        permuted([0, 1]),
+        values([NAN, 3.0]),
+        0,
+        grad=False,
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
-// Kernels that read and write at indices held in tensors: take, index_add, gather, scatter and
-// scatter_add; the family's table, which also lists those that give indices (order.h). All indices
-// are checked before anything is written. Repeated indices add in index order: tasks own slices or
-// columns, never a part of the index.
+// Kernels that read and write at indices held in tensors: take, index_add, gather, scatter,
+// scatter_add, scatter_max and scatter_min; the family's table, which also lists those that give
+// indices (order.h). All indices are checked before anything is written. Repeated indices add in
+// index order: tasks own slices or columns, never a part of the index.
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -259,6 +259,53 @@ class ScatterAdd final : public Kernel {
   int64_t size_bytes_;
 };
 
+/// The larger (or smaller) of what is there and what comes; nan stays, or takes the place.
+template <class T, bool kIsMax>
+class ScatterExtreme final : public Kernel {
+ public:
+  explicit ScatterExtreme(const NodeView& view)
+      : shape_(view), size_bytes_(view.output(0).num_elements() * int64_t{sizeof(T)}) {}
+
+  void run(const RunContext& context) const override {
+    const IndexReader indices = shape_.indices(context);
+    copy_bytes(context.inputs[0], context.outputs[0], size_bytes_);
+    const T* src = context.in<T>(2);
+    T* out = context.out<T>(0);
+    shape_.for_each(indices, [=](int64_t place, int64_t i) {
+      const bool takes = kIsMax ? src[i] > out[place] : src[i] < out[place];
+      if (takes || src[i] != src[i]) out[place] = src[i];
+    });
+  }
+
+ private:
+  GatherShape shape_;
+  int64_t size_bytes_;
+};
+
+template <class T>
+using ScatterMax = ScatterExtreme<T, true>;
+template <class T>
+using ScatterMin = ScatterExtreme<T, false>;
+
+/// A comparing kernel: halves are compared as float32, which changes none.
+template <template <class> class K>
+std::unique_ptr<Kernel> make_comparing(const NodeView& view) {
+  switch (view.input(0).dtype) {
+    case DType::kUInt8:
+      return std::make_unique<K<uint8_t>>(view);
+    case DType::kInt8:
+      return std::make_unique<K<int8_t>>(view);
+    case DType::kInt16:
+      return std::make_unique<K<int16_t>>(view);
+    case DType::kInt32:
+      return std::make_unique<K<int32_t>>(view);
+    case DType::kInt64:
+      return std::make_unique<K<int64_t>>(view);
+    default:
+      return make_floating<K>(view);
+  }
+}
+
 /// An adding kernel: halves in float32, rounded once; integers wrap on the unsigned type.
 template <template <class> class K>
 std::unique_ptr<Kernel> make_adding(const NodeView& view) {
@@ -293,6 +340,8 @@ constexpr KernelRow kRows[] = {
     {"gather", make_gather},
     {"scatter", make_scatter},
     {"scatter_add", make_adding<ScatterAdd>},
+    {"scatter_max", make_comparing<ScatterMax>},
+    {"scatter_min", make_comparing<ScatterMin>},
     {"argmax", make_argmax},
     {"argmin", make_argmin},
     {"cumsum", make_cumsum},
