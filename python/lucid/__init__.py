@@ -52,11 +52,21 @@ from lucid.serialization import (  # noqa: E402
     save,
     save_safetensors,
 )
+from lucid.settings import (  # noqa: E402
+    are_deterministic_algorithms_enabled,
+    get_float32_matmul_precision,
+    set_float32_matmul_precision,
+    use_deterministic_algorithms,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     *_functions,
+    "are_deterministic_algorithms_enabled",
+    "get_float32_matmul_precision",
+    "set_float32_matmul_precision",
+    "use_deterministic_algorithms",
     "ArgumentTypeError",
     "AutogradError",
     "DeviceError",

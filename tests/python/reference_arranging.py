@@ -8,6 +8,13 @@ from reference_form import top
 MATRIX = normal(3, 4)
 LINE = values([-1.0, 0.0, 0.0, 0.5, 2.0])
 
+# Where an element of the input is left out but equals the result, PyTorch gives it a share of the
+# gradient: none does here.
+SELVES = {
+    True: values([[1.0, 5.0, 2.0, 0.5], [3.0, 3.0, -1.0, 4.0]]),
+    False: values([[9.0] * 4, [8.0] * 4]),
+}
+
 ARRANGING = [
     top("diag of a vector", lambda t, x: (t.diag(x), t.diag(x, 2), x.diag(-1)), normal(3)),
     top("diag of a matrix", lambda t, x: (t.diag(x), t.diag(x, 1), t.diag(x, -2)), MATRIX),
@@ -91,6 +98,59 @@ ARRANGING = [
         normal(7),
     ),
     top("argwhere", lambda t, x: t.argwhere(x > 0), MATRIX),
+    *(
+        top(
+            f"scatter_reduce {reduce} {'with' if own else 'without'} self",
+            lambda t, x, i, s, reduce=reduce, own=own: t.scatter_reduce(
+                x, 1, i, s, reduce, include_self=own
+            ),
+            SELVES[own],
+            values([[0, 0, 1, 3, 3], [1, 1, 1, 2, 0]], "int64"),
+            values([[1.0, 4.0, 5.0, 0.25, 0.25], [3.0, 3.0, 2.0, -2.0, 7.0]]),
+        )
+        for reduce in ("sum", "mean", "amax", "amin")
+        for own in (True, False)
+    ),
+    top(
+        "scatter_reduce integers",
+        lambda t, x, i, s: tuple(
+            t.zeros_like(x).scatter_reduce(0, i, s, r, include_self=False) for r in ("mean", "amin")
+        ),
+        integers(4),
+        values([0, 0, 1, 3, 3], "int64"),
+        integers(5),
+    ),
+    top("aminmax", lambda t, x: (*t.aminmax(x), *x.aminmax(dim=1, keepdim=True)), apart(3, 4)),
+    top(
+        "quantile",
+        lambda t, x, q: (
+            t.quantile(x, 0.3),
+            x.quantile(q.detach()),
+            t.quantile(x, q.detach(), dim=1),
+            t.quantile(x, q.detach(), dim=0, keepdim=True),
+            t.quantile(x, 0.5, keepdim=True),
+            t.quantile(x, 1.0, dim=-1),
+        ),
+        apart(4, 5),
+        values([0.0, 0.25, 0.6]),
+    ),
+    top(
+        "quantile of nan",
+        lambda t, x: t.quantile(x.detach(), 0.5, 1),
+        values([[1.0, NAN], [2.0, 3.0]]),
+    ),
+    top(
+        "index_put",
+        lambda t, x, v, i: (
+            x.index_put((i[:2], i[:2] + 1), v[:2]),
+            x.index_put((i,), v[:, None], accumulate=True),
+            t.zeros_like(x).index_put_((i, i), v, True),
+        ),
+        MATRIX,
+        normal(3),
+        values([0, 2, 2], "int64"),
+    ),
+    top("type", lambda t, x: x.type(t.int64), MATRIX),
     top(
         "grad of nothing",
         lambda t, x, y: t.autograd.grad(x.exp().sum(), (x, y), materialize_grads=True),

@@ -156,7 +156,11 @@ RECURRENT = [
     recurrent("one", "LSTMCell", (normal(5), normal(4), normal(4)), 5, 4, bias=False),
 ]
 
-PARAMETRIZED = [
+SMALL = [
+    ModuleCase("PixelUnshuffle", lambda nn: nn.PixelUnshuffle(2), (normal(2, 3, 4, 6),)),
+    ModuleCase("CircularPad2d", lambda nn: nn.CircularPad2d((1, 0, 2, 1)), (normal(1, 2, 3, 4),)),
+    ModuleCase("CircularPad1d", lambda nn: nn.CircularPad1d(2), (normal(1, 2, 4),)),
+    ModuleCase("ZeroPad1d", lambda nn: nn.ZeroPad1d((1, 2)), (normal(1, 2, 4),)),
     ModuleCase(
         "weight_norm",
         lambda nn: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 2), dim=1),
@@ -178,7 +182,7 @@ PARAMETRIZED = [
 
 MODULES = [
     *RECURRENT,
-    *PARAMETRIZED,
+    *SMALL,
     ModuleCase("BatchNorm1d", lambda nn: nn.BatchNorm1d(3), (normal(4, 3),), calls=3),
     ModuleCase("BatchNorm1d sequence", lambda nn: nn.BatchNorm1d(3), (normal(4, 3, 5),), calls=2),
     ModuleCase(

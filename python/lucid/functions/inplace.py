@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid import _C
 from lucid._C import Generator, Tensor, emit
-from lucid.functions import comparison, creation, indexing, pointwise
+from lucid.functions import comparison, creation, indexing, pointwise, subscript
 from lucid.functions.arguments import Operand, cast, is_broadcastable
 from lucid.functions.dtypes import can_cast, dtype_name, is_floating
 from lucid.functions.precision import autocast_as
@@ -29,7 +29,8 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
             "bitwise_and bitwise_not bitwise_or bitwise_xor eq ge gt le logical_and logical_not "
             "logical_or logical_xor lt masked_fill ne",
         ),
-        (indexing, "index_add index_copy index_fill scatter scatter_add"),
+        (indexing, "index_add index_copy index_fill scatter scatter_add scatter_reduce"),
+        (subscript, "index_put"),
         (creation, "tril triu"),
     )
     for name in names.split()

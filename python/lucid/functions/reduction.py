@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import overload
+from typing import NamedTuple, overload
 
 from lucid import _C
 from lucid._C import Tensor, emit
@@ -22,14 +22,16 @@ from lucid.functions.arguments import (
     reshaped,
 )
 from lucid.functions.dtypes import dtype_name, is_floating
+from lucid.functions.pointwise import lerp
 from lucid.functions.precision import autocast_as
-from lucid.functions.shape import cat, narrow
+from lucid.functions.shape import cat, movedim, narrow, unsqueeze
 from lucid.functions.sorting import ValuesIndices, median, pick
 
 __all__ = [
     "all",
     "amax",
     "amin",
+    "aminmax",
     "any",
     "argmax",
     "argmin",
@@ -47,6 +49,7 @@ __all__ = [
     "nansum",
     "norm",
     "prod",
+    "quantile",
     "softmax",
     "std",
     "std_mean",
@@ -54,6 +57,13 @@ __all__ = [
     "var",
     "var_mean",
 ]
+
+
+class MinMax(NamedTuple):
+    """What ``aminmax`` returns."""
+
+    min: Tensor
+    max: Tensor
 
 
 def _for_sum(input: Tensor, dtype: _C.dtype | None) -> Tensor:
@@ -418,6 +428,58 @@ def cumprod(input: Tensor, dim: int, *, dtype: _C.dtype | None = None) -> Tensor
         result = emit("mul", result, emit("pad", head, low=low, high=zeros, value=1))
         span *= 2
     return result
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """Smallest and largest elements along ``dim`` (None: of all), as ``.min`` and ``.max``."""
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
+
+
+def quantile(
+    input: Tensor,
+    q: Operand,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The elements below which the parts ``q`` lie, between neighbours by a straight line.
+
+    Args:
+        q: 0 to 1, a number or a 1-d tensor, which gives the result a leading axis.
+        dim: None takes all elements.
+        interpolation: ``"linear"`` is the only one.
+
+    Returns: nan where there is a nan. Raises: UnsupportedError for another ``interpolation``,
+    DtypeError for a dtype that is not floating.
+    """
+    if interpolation != "linear":
+        raise _C.UnsupportedError(f"quantile: interpolation {interpolation!r}; use 'linear'")
+    if not is_floating(input.dtype):
+        raise _C.DtypeError(
+            f"quantile: not a floating dtype: got {dtype_name(input.dtype)}; cast the tensor first"
+        )
+    axis = 0 if dim is None else normalize_dim("quantile", dim, input.ndim)
+    line = reshaped(input, (input.numel(),)) if dim is None or input.ndim == 0 else input
+    last = movedim(line, axis, -1)
+    values = emit("sort", last, dim=last.ndim - 1, descending=False)[0]
+    parts = (
+        q
+        if isinstance(q, Tensor)
+        else beside(emit("full", shape=(), dtype=input.dtype, value=q), input)
+    )
+    place = emit("mul", reshaped(parts, (parts.numel(),)), last.shape[-1] - 1)
+    low = emit("floor", place)
+    index = [cast(emit(f, place), _C.int64) for f in ("floor", "ceil")]
+    below, above = (emit("take", values, i, dim=last.ndim - 1) for i in index)
+    between = lerp(below, above, emit("sub", place, low))
+    unclear = any(emit("isnan", last), -1, True)
+    found = movedim(emit("where", unclear, math.nan, between), -1, 0)
+    if keepdim:
+        found = unsqueeze(found, axis + 1)
+        if dim is None:
+            found = reshaped(found, (found.shape[0], *(1,) * input.ndim))
+    return found if parts.ndim else reshaped(found, found.shape[1:])
 
 
 def nansum(

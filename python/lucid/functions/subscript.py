@@ -299,6 +299,25 @@ def put(x: Tensor, index: object, value: object) -> None:
     x.assign_(part)
 
 
+def index_put(
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """A copy of ``input`` with ``values`` put at ``x[indices]``, or added there, in order.
+
+    Raises: as ``x[indices] = values``.
+    """
+    if not accumulate:
+        result = emit("reshape", input, shape=input.shape)
+        put(result, tuple(indices), values)
+        return result
+    count = input.numel()
+    line = beside(emit("arange", start=0, step=1, count=count, dtype=_C.int64), input)
+    places = get(reshaped(line, input.shape), tuple(indices))
+    added = _fitted(values, places.shape, input)
+    parts = (reshaped(x, (x.numel(),)) for x in (input, places, added))
+    return reshaped(emit("index_add", *parts, dim=0), input.shape)
+
+
 def _as_value(value: object, like: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return cast(value, like.dtype)

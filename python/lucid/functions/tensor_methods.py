@@ -70,8 +70,9 @@ _FUNCTIONS = (
     ),
     (
         reduction,
-        "all amax amin any argmax argmin count_nonzero cumprod cumsum diff log_softmax logsumexp "
-        "max mean median min nanmean nansum norm prod softmax std sum var",
+        "all amax amin aminmax any argmax argmin count_nonzero cumprod cumsum diff "
+        "log_softmax logsumexp max mean median min nanmean nansum norm prod quantile softmax std "
+        "sum var",
     ),
     (sorting, "argsort kthvalue sort topk"),
     (
@@ -82,10 +83,11 @@ _FUNCTIONS = (
     ),
     (arranging, "diag diag_embed fliplr flipud moveaxis split_with_sizes unfold"),
     (searching, "argwhere bincount"),
+    (subscript, "index_put"),
     (
         indexing,
         "gather index_add index_copy index_fill index_select masked_select nonzero scatter "
-        "scatter_add take take_along_dim unique",
+        "scatter_add scatter_reduce take take_along_dim unique",
     ),
     (
         linear_algebra,
@@ -173,6 +175,11 @@ def to(
     else:
         result = converted(self, as_dtype(dtype), device)
     return shape.clone(result) if copy and result is self else result
+
+
+def type_(self: Tensor, dtype: _C.dtype | None = None) -> Tensor | str:
+    """This tensor in ``dtype``; without one, the name of its own."""
+    return str(self.dtype) if dtype is None else cast(self, as_dtype(dtype))
 
 
 def cpu(self: Tensor) -> Tensor:
@@ -493,6 +500,7 @@ def _methods() -> dict[str, Callable[..., Any]]:
         }
     )
     table["ndimension"] = dim
+    table["type"] = type_
     table["reshape_as"] = view_as
     return table
 

@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedulers."""
 
-from lucid.optim import lr_scheduler
+from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from lucid.optim.adaptive import Adadelta, Adagrad, Lion, RMSprop
 from lucid.optim.optimizer import Optimizer
@@ -19,4 +19,5 @@ __all__ = [
     "RMSprop",
     "SGD",
     "lr_scheduler",
+    "swa_utils",
 ]

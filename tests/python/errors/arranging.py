@@ -5,6 +5,7 @@ from __future__ import annotations
 import lucid
 from lucid import nn
 from lucid.nn.utils import parametrizations, parametrize
+from lucid.optim import swa_utils
 from lucid.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from .case import ErrorCase, f32, i64, leaf
@@ -66,6 +67,12 @@ CASES = [
         "unfold: step must be positive: got 0",
     ),
     ErrorCase(
+        "scatter_reduce: reduce",
+        lambda: f32(3).scatter_reduce(0, i64(2), f32(2), "prod"),
+        lucid.UnsupportedError,
+        "scatter_reduce: reduce 'prod' is not available; use one of sum, mean, amax, amin",
+    ),
+    ErrorCase(
         "searchsorted: side",
         lambda: lucid.searchsorted(f32(3), f32(2), side="middle"),
         lucid.UserError,
@@ -106,6 +113,40 @@ CASES = [
         lambda: lucid.cdist(f32(2), f32(2, 2)),
         lucid.ShapeError,
         "cdist: fewer than two axes: got (2,) and (2, 2); give matrices",
+    ),
+    ErrorCase(
+        "quantile: interpolation",
+        lambda: lucid.quantile(f32(2), 0.5, interpolation="nearest"),
+        lucid.UnsupportedError,
+        "quantile: interpolation 'nearest'; use 'linear'",
+    ),
+    ErrorCase(
+        "quantile: dtype",
+        lambda: lucid.quantile(i64(2), 0.5),
+        lucid.DtypeError,
+        "quantile: not a floating dtype: got int64; cast the tensor first",
+    ),
+    ErrorCase(
+        "set_float32_matmul_precision",
+        lambda: lucid.set_float32_matmul_precision("low"),
+        lucid.UserError,
+        ("set_float32_matmul_precision: unknown precision: got 'low'; use highest, high or medium"),
+    ),
+    ErrorCase(
+        "AveragedModel: functions",
+        lambda: swa_utils.AveragedModel(
+            nn.ReLU(),
+            avg_fn=swa_utils.get_ema_avg_fn(),
+            multi_avg_fn=swa_utils.get_ema_multi_avg_fn(),
+        ),
+        lucid.UserError,
+        "AveragedModel: avg_fn and multi_avg_fn are given; choose one",
+    ),
+    ErrorCase(
+        "get_ema_avg_fn: decay",
+        lambda: swa_utils.get_ema_avg_fn(1.5),
+        lucid.UserError,
+        "get_ema_avg_fn: decay must be in 0 to 1: got 1.5",
     ),
     ErrorCase(
         "diff: n",

@@ -71,12 +71,15 @@ from lucid.nn.modules.normalization import (
     RMSNorm,
 )
 from lucid.nn.modules.padding import (
+    CircularPad1d,
+    CircularPad2d,
     ConstantPad1d,
     ConstantPad2d,
     ReflectionPad1d,
     ReflectionPad2d,
     ReplicationPad1d,
     ReplicationPad2d,
+    ZeroPad1d,
     ZeroPad2d,
 )
 from lucid.nn.modules.pooling import (
@@ -99,7 +102,7 @@ from lucid.nn.modules.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from lucid.nn.modules.vision import Fold, PixelShuffle, Unfold, Upsample
+from lucid.nn.modules.vision import Fold, PixelShuffle, PixelUnshuffle, Unfold, Upsample
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -116,6 +119,8 @@ __all__ = [
     "BatchNorm3d",
     "Bilinear",
     "CELU",
+    "CircularPad1d",
+    "CircularPad2d",
     "ConstantPad1d",
     "ConstantPad2d",
     "Conv1d",
@@ -173,6 +178,7 @@ __all__ = [
     "ParameterDict",
     "ParameterList",
     "PixelShuffle",
+    "PixelUnshuffle",
     "PoissonNLLLoss",
     "RMSNorm",
     "RNN",
@@ -208,5 +214,6 @@ __all__ = [
     "Unflatten",
     "Unfold",
     "Upsample",
+    "ZeroPad1d",
     "ZeroPad2d",
 ]

@@ -57,6 +57,25 @@ class ConstantPad2d(ConstantPad1d):
     _rank = 2
 
 
+class ZeroPad1d(_Pad):
+    """Pad the rows of (..., L) by zeros: (left, right)."""
+
+    _rank = 1
+
+
+class CircularPad1d(_Pad):
+    """Pad the rows of (..., L) by their other end."""
+
+    _rank = 1
+    _mode = "circular"
+
+
+class CircularPad2d(_Pad):
+    """Pad the planes of (..., H, W) by their other end."""
+
+    _mode = "circular"
+
+
 class ReflectionPad1d(_Pad):
     """Pad the rows of (..., L) by their mirror image without the edge."""
 

@@ -68,6 +68,22 @@ class PixelShuffle(Module):
         return f"upscale_factor={self.upscale_factor}"
 
 
+class PixelUnshuffle(Module):
+    """(N, C, H r, W r) to (N, C r^2, H, W)."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See :func:`lucid.nn.functional.pixel_unshuffle`."""
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        """Shows the factor."""
+        return f"downscale_factor={self.downscale_factor}"
+
+
 class _Windows(Module):
     """Geometry of the windows of a plane."""
 
