@@ -182,7 +182,7 @@ def _keep_with(instance: Any, kept: _KeptMethods) -> None:
 
 def _result_structure(value: Any, leaves: list[Tensor]) -> Structure:
     try:
-        return flatten(value, "the result", leaves)
+        return flatten(value, "the result", leaves, is_result=True)
     except _C.ArgumentTypeError as error:
         raise _C.TraceError(
             f"compile: the result holds something that cannot be put together again: {error}"

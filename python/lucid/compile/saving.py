@@ -280,6 +280,11 @@ def _tree_to_json(structure: Structure) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": kind}
     if kind == "namedtuple":
         result["class"] = _class_to_json(structure.value)
+    if kind == "dataclass":
+        raise _C.UnsupportedError(
+            f"save_compiled: a result is a dataclass: got {structure.value[0].__name__}; "
+            "return a named tuple"
+        )
     if kind == "packed":
         result["sizes"] = list(structure.value)
     if kind == "static":

@@ -25,11 +25,11 @@ class Keywords(dict[str, Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple, packed, dict or
-    keywords.
+    """The shape of a tree: ``kind`` is leaf, static, list, tuple, namedtuple, packed, dict,
+    keywords or dataclass.
 
-    ``value`` is the static value, the keys of a dict, the class of a named tuple, or the batch
-    sizes of a packed sequence.
+    ``value`` is the static value, the keys of a dict, the class of a named tuple, the class and the
+    names of the fields of a dataclass, or the batch sizes of a packed sequence.
     """
 
     kind: str
@@ -41,8 +41,12 @@ class Structure:
 LEAF = Structure("leaf")
 
 
-def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
+def flatten(value: Any, what: str, leaves: list[Tensor], is_result: bool = False) -> Structure:
     """Append the tensors of ``value`` to ``leaves`` and return its structure.
+
+    Args:
+        is_result: dataclasses count as containers, too, since each call makes them anew. As
+            arguments they do not: the code could write to their fields unseen.
 
     Raises: ArgumentTypeError for a NumPy array or an object that is no container.
     """
@@ -51,18 +55,23 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
         return LEAF
     if isinstance(value, _SCALARS):
         return Structure("static", (type(value), repr(value), value))
+    if is_result and _is_made_of_fields(value):
+        names = tuple(field.name for field in dataclasses.fields(value))
+        parts = [(f"{what}.{name}", getattr(value, name)) for name in names]
+        children = tuple(flatten(v, n, leaves, is_result) for n, v in parts)
+        return Structure("dataclass", (type(value), names), children)
     if isinstance(value, PackedSequence):
         fields = {name: getattr(value, name) for name in _PACKED}
-        children = tuple(flatten(v, f"{what}.{n}", leaves) for n, v in fields.items())
+        children = tuple(flatten(v, f"{what}.{n}", leaves, is_result) for n, v in fields.items())
         return Structure("packed", tuple(value.sizes()), children)
     if isinstance(value, (list, tuple)):
-        children = tuple(flatten(v, f"{what}[{i}]", leaves) for i, v in enumerate(value))
+        children = tuple(flatten(v, f"{what}[{i}]", leaves, is_result) for i, v in enumerate(value))
         if isinstance(value, list):
             return Structure("list", None, children)
         is_named = hasattr(value, "_fields")
         return Structure("namedtuple" if is_named else "tuple", type(value), children)
     if isinstance(value, dict):
-        children = tuple(flatten(v, f"{what}[{k!r}]", leaves) for k, v in value.items())
+        children = tuple(flatten(v, f"{what}[{k!r}]", leaves, is_result) for k, v in value.items())
         kind = "keywords" if isinstance(value, Keywords) else "dict"
         return Structure(kind, tuple(value), children)
     kind = "NumPy array" if isinstance(value, numpy.ndarray) else type(value).__name__
@@ -70,6 +79,15 @@ def flatten(value: Any, what: str, leaves: list[Tensor]) -> Structure:
         f"step: {what} must be a Tensor, a number or a list, tuple or dict of them: got {kind}; "
         "convert it with lucid.tensor or lucid.from_numpy"
     )
+
+
+def _is_made_of_fields(value: Any) -> bool:
+    """True for a dataclass that its class makes of its fields alone."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return False
+    fields = dataclasses.fields(value)
+    names = {field.name for field in fields}
+    return all(field.init for field in fields) and names >= set(getattr(value, "__dict__", ()))
 
 
 def leaf_names(structure: Structure, what: str) -> list[str]:
@@ -104,6 +122,9 @@ def unflatten(structure: Structure, next_leaf: Callable[[], Any]) -> Any:
         return made(zip(structure.value, children, strict=True))
     if kind == "namedtuple":
         return structure.value(*children)
+    if kind == "dataclass":
+        class_, names = structure.value
+        return class_(**dict(zip(names, children, strict=True)))
     if kind == "packed":
         return PackedSequence.of_sizes(structure.value, *children)
     return children if kind == "list" else tuple(children)
