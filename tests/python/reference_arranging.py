@@ -39,7 +39,7 @@ ARRANGING = [
         lambda t, x: (x[tuple(t.tril_indices(3, 4))], x[tuple(t.triu_indices(3, 4, 1))]),
         MATRIX,
     ),
-    top("keywords", lambda t, x: t.permute(x, dims=(1, 0)).reshape(shape=(2, 6)), MATRIX),
+    top("keywords", lambda t, x: t.reshape(t.permute(x, dims=(1, 0)), shape=(2, 6)), MATRIX),
     top("expand keyword", lambda t, x: x.expand(size=(2, 3, 4)), MATRIX),
     top("diff", lambda t, x: (t.diff(x), x.diff(2, 0), t.diff(x, prepend=x[:, :1])), MATRIX),
     top("inner", lambda t, x, y: (t.inner(x, y), x[0].inner(y[0])), MATRIX, normal(2, 4)),

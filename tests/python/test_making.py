@@ -49,12 +49,12 @@ def test_tensor_inside_a_step() -> None:
 
 
 def test_sizes_and_axes_by_name() -> None:
-    x = lucid.arange(6.0).reshape(shape=(2, 3))
+    x = lucid.reshape(lucid.arange(6.0), shape=(2, 3))
     assert lucid.zeros(size=(2, 3)).shape == x.new_ones(size=(2, 3)).shape == (2, 3)
     assert lucid.rand(size=(4,)).shape == (4,)
     assert x.permute(dims=(1, 0)).equal(x.T)
     assert lucid.flip(input=x, dims=[1]).equal(x.flip(1))
-    assert x.view(size=(3, 2)).equal(x.reshape(3, 2))
+    assert lucid.view(x, size=(3, 2)).equal(x.reshape(3, 2))
     assert x.expand(size=(2, -1, -1)).shape == (2, 2, 3)
     assert lucid.tile(x, dims=(2,)).equal(x.tile(2))
 

@@ -18,7 +18,7 @@ from zoo import floats
 KINDS = {
     name: getattr(optim, name)
     for name in optim.__all__
-    if name not in ("Optimizer", "lr_scheduler")
+    if name not in ("Optimizer", "lr_scheduler", "swa_utils")
 }
 # These two are one class, but for how they decay.
 FAMILIES = [{"Adam", "AdamW"}]

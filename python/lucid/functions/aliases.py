@@ -19,6 +19,8 @@ from lucid import _C
 
 _ALIASES = {"input": "x", "dim": "axis", "keepdim": "keepdims"}
 _LISTED = ("dims", "shape", "size")
+# Methods that every layer calls: a wrapper would take a fifth of their time.
+_AS_THEY_ARE = ("reshape", "view")
 
 
 class _Missing:
@@ -85,6 +87,8 @@ def with_aliases(function: Callable[..., Any], method: bool = False) -> Callable
         and (p.name != "input" or (p.name == first and not method))
     ]
     is_listed = any(p.kind is p.VAR_POSITIONAL and p.name in _LISTED for p in parameters)
+    if method and function.__name__ in _AS_THEY_ARE:
+        return function
     if not (aliased or is_listed) or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return function
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}

@@ -1,4 +1,6 @@
 // Reads and writes at indices held in tensors.
+#include <limits>
+
 #include "backends/metal/lower/families.h"
 #include "backends/metal/lower/fold.h"
 
@@ -165,49 +167,82 @@ Tensors lower_scatter(Lowering& b, const Node& node) {
   return {c.reshape(result, type.shape)};
 }
 
-Tensors scattered_in_float(Lowering& b, const Node& node, MPSGraphScatterMode mode) {
+/// The operands of a scatter along the middle axis, in float32.
+struct Scatter {
+  Scatter(Lowering& b, const Node& node) : graph(b.calc().graph()) {
+    const Calc& c = b.calc();
+    const Fold to(b.in_type(node, 0).shape, node.integer("dim"));
+    const Fold from(b.in_type(node, 1).shape, node.integer("dim"));
+    data = c.cast(c.reshape(b.in(node, 0), to.shape()), MPSDataTypeFloat32);
+    updates = c.cast(c.reshape(b.in(node, 2), from.shape()), MPSDataTypeFloat32);
+    index = c.reshape(b.indices(node, 1, to.size), from.shape());
+  }
+
+  Tensor run(Tensor into, Tensor from, MPSGraphScatterMode mode) const {
+    return [graph scatterAlongAxis:1
+                    withDataTensor:into
+                     updatesTensor:from
+                     indicesTensor:index
+                              mode:mode
+                              name:nil];
+  }
+
+  MPSGraph* graph;
+  Tensor data;
+  Tensor updates;
+  Tensor index;
+};
+
+Tensors lower_scatter_add(Lowering& b, const Node& node) {
+  require_floating(b, node);
+  const Calc& c = b.calc();
+  const ValueType& type = b.in_type(node, 0);
+  if (type.shape.rank() == 0) return {c.add(b.in(node, 0), b.in(node, 2))};
+  const Shape part = covered_part(b, node);
+  if (part != type.shape) return scattered_in_part(b, node, part);
+  const Scatter scatter(b, node);
+  Tensor sums = scatter.run(scatter.data, scatter.updates, MPSGraphScatterModeAdd);
+  return {c.reshape(c.cast(sums, mps_type(type.dtype)), type.shape)};
+}
+
+// Whether a scatter keeps nan is not said, so where one is met is found apart.
+Tensors scattered_extreme(Lowering& b, const Node& node, MPSGraphScatterMode mode) {
   require_floating(b, node);
   const Calc& c = b.calc();
   const ValueType& type = b.in_type(node, 0);
   const Shape part = covered_part(b, node);
   if (part != type.shape) return scattered_in_part(b, node, part);
-  const Fold to(type.shape, node.integer("dim"));
-  const Fold from(b.in_type(node, 1).shape, node.integer("dim"));
-  const auto wide = [&](size_t i, const Fold& fold) {
-    return c.cast(c.reshape(b.in(node, i), fold.shape()), MPSDataTypeFloat32);
-  };
-  Tensor data = wide(0, to);
-  Tensor updates = wide(2, from);
-  Tensor index = c.reshape(b.indices(node, 1, to.size), from.shape());
-  Tensor sums = [c.graph() scatterAlongAxis:1
-                             withDataTensor:data
-                              updatesTensor:updates
-                              indicesTensor:index
-                                       mode:mode
-                                       name:nil];
-  return {c.reshape(c.cast(sums, mps_type(type.dtype)), type.shape)};
+  const Scatter scatter(b, node);
+  Tensor extreme = scatter.run(scatter.data, scatter.updates, mode);
+  Tensor there = c.cast(c.is_nan(scatter.data), MPSDataTypeFloat32);
+  Tensor coming = c.cast(c.is_nan(scatter.updates), MPSDataTypeFloat32);
+  Tensor met = scatter.run(there, coming, MPSGraphScatterModeMax);
+  Tensor zero = c.number(0, MPSDataTypeFloat32);
+  Tensor nan = c.number(std::numeric_limits<double>::quiet_NaN(), MPSDataTypeFloat32);
+  Tensor result = c.select(c.less(zero, met), nan, extreme);
+  return {c.reshape(c.cast(result, mps_type(type.dtype)), type.shape)};
 }
 
-Tensors lower_scatter_add(Lowering& b, const Node& node) {
-  if (b.in_type(node, 0).shape.rank() == 0) {
-    return {b.calc().add(b.in(node, 0), b.in(node, 2))};
-  }
-  return scattered_in_float(b, node, MPSGraphScatterModeAdd);
-}
-
-// A nan may be lost, where the cpu keeps it.
 Tensors lower_scatter_max(Lowering& b, const Node& node) {
-  return scattered_in_float(b, node, MPSGraphScatterModeMax);
+  const Calc& c = b.calc();
+  if (b.in_type(node, 0).shape.rank() == 0) return {c.maximum(b.in(node, 0), b.in(node, 2))};
+  return scattered_extreme(b, node, MPSGraphScatterModeMax);
 }
 
 Tensors lower_scatter_min(Lowering& b, const Node& node) {
-  return scattered_in_float(b, node, MPSGraphScatterModeMin);
+  const Calc& c = b.calc();
+  if (b.in_type(node, 0).shape.rank() == 0) return {c.minimum(b.in(node, 0), b.in(node, 2))};
+  return scattered_extreme(b, node, MPSGraphScatterModeMin);
 }
 
 const LoweringRow kRows[] = {
-    {"take", lower_take},       {"index_add", lower_index_add},     {"gather", lower_gather},
-    {"scatter", lower_scatter}, {"scatter_add", lower_scatter_add},
-    {"scatter_max", lower_scatter_max}, {"scatter_min", lower_scatter_min},
+    {"take", lower_take},
+    {"index_add", lower_index_add},
+    {"gather", lower_gather},
+    {"scatter", lower_scatter},
+    {"scatter_add", lower_scatter_add},
+    {"scatter_max", lower_scatter_max},
+    {"scatter_min", lower_scatter_min},
 };
 
 }  // namespace
