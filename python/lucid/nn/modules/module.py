@@ -73,9 +73,14 @@ class Module(Hooked):
         if _C.is_tracing():
             for observe in tuple(_call_observers):
                 observe(self)
-        if not self._has_hooks():
-            return self.forward(*args, **kwargs)
-        return self._call_with_hooks(args, kwargs)
+        if (  # as _has_hooks, without the call: every call of every module comes by
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+        ):
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     # ------------------------------------------------------------ registering
 
