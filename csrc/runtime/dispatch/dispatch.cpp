@@ -175,9 +175,9 @@ std::vector<Variable> with_history(const ir::Op& op, const ir::Attrs& attrs, con
     const auto is_float = [](const Value& output) { return is_floating(output.type.dtype); };
     const bool any = std::ranges::any_of(outputs, is_float) && op.nondifferentiable_outputs != ~0u;
     if (any) {
-      const auto made = std::make_shared<OpNode>(op, attrs, inputs, std::move(next), outputs);
+      auto made = std::make_shared<OpNode>(op, attrs, inputs, std::move(next), outputs);
       if (thread_state().checkpoint != nullptr) thread_state().checkpoint->note(made);
-      node = made;
+      node = std::move(made);
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
