@@ -365,9 +365,9 @@ CASES = [
         lambda: list(data.DataLoader(Calling(os._exit, 1), num_workers=1)),
         data.WorkerError,
         (
-            "DataLoader: a worker's process has ended; num_workers=0 shows what the data set does. "
-            "With the start methods 'spawn' and 'forkserver' a script starts its work behind "
-            "if __name__ == '__main__'"
+            "DataLoader: a worker's process has ended with exit code 1; num_workers=0 shows what "
+            "the data set does. With the start methods 'spawn' and 'forkserver' a script starts "
+            "its work behind if __name__ == '__main__'"
         ),
     ),
     ErrorCase(

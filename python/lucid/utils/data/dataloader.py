@@ -114,7 +114,9 @@ class DataLoader:
         return map(fetcher.batch, self.batch_sampler)
 
     def _iterate_workers(self, fetcher: Fetcher) -> Iterator[Any]:
-        workers = self._kept_workers or self._make_workers(fetcher)
+        workers = self._kept_workers
+        if workers is None or not workers.are_of_this_process():
+            workers = self._make_workers(fetcher)
         if self.persistent_workers:
             self._kept_workers = workers
         try:
@@ -125,13 +127,18 @@ class DataLoader:
                 yield from workers.samples(self.sampler)
             else:
                 yield from workers.batches(self.batch_sampler)
-        except Exception:
+        except GeneratorExit:  # the loop was left
+            raise
+        except BaseException:  # also an interrupt: a reply may have been read in part
             self._kept_workers = None
             workers.kill()
             raise
         finally:
             if not self.persistent_workers:
                 workers.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kept_workers": None}  # a copy starts its own
 
     def _make_workers(self, fetcher: Fetcher) -> Workers:
         # Drawn from no generator: the order of a shuffle is the same for any number of workers.
