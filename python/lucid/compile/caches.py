@@ -24,7 +24,7 @@ def table_of(cache: Any) -> dict[Any, Any]:
     if not _is_bounded(cache):
         found: dict[Any, Any] = tables[0]
         return found
-    return next((table for table in tables if table and all(map(_is_link, table.values()))), {})
+    return next((table for table in tables if table and all(map(_is_link, [*table.values()]))), {})
 
 
 class Held:
@@ -48,7 +48,8 @@ class Held:
             if not isinstance(referent, type):
                 found.append(referent)
         by_key = dict(zip(map(id, found[::2]), found[1::2], strict=False))
-        return {key: by_key[id(key)] for key in table}
+        # Another thread may have changed the table meanwhile.
+        return {key: by_key[id(key)] for key in list(table) if id(key) in by_key}
 
     def has_other(self, results: dict[Any, Any]) -> bool:
         """True if other results are held than these."""
@@ -61,8 +62,8 @@ class Held:
             self.cache.cache_clear()
             return
         table = table_of(self.cache)
-        for key in [k for k in table if k not in results]:
-            del table[key]  # of a bounded cache the link stays behind, and is the next to go
+        for key in [k for k in list(table) if k not in results]:
+            table.pop(key, None)  # of a bounded cache the link stays behind, and is the next to go
 
 
 def _is_bounded(cache: Any) -> bool:

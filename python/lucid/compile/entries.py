@@ -17,6 +17,7 @@ from lucid.compile.reach import Rooted
 from lucid.compile.signature import describe_tensor
 from lucid.compile.tracing import Subject, Traced, in_turn, trace
 from lucid.compile.tree import Structure, flatten, leaf_names, unflatten
+from lucid.functions.arguments import user_stacklevel
 
 __all__ = ["MISS", "Compiled", "Entry", "FallbackWarning", "RecompileWarning", "Served"]
 __all__ += ["checked_fallback", "lasting_reason"]
@@ -145,6 +146,7 @@ class _Refusal:
     def __init__(self, key: Any, reason: str) -> None:
         self.key = key
         self.reason = reason
+        self.is_changing = False  # the calls change attributes
 
 
 def fields_of(
@@ -197,8 +199,6 @@ class Compiled(Rooted):
     """
 
     _what = "make_step"
-    # Frames between a warning and the line of the user's that called.
-    _stacklevel = 5
 
     def __init__(self, fallback: str) -> None:
         self._fallback = fallback
@@ -297,13 +297,17 @@ class Compiled(Rooted):
                     self._to_front(entry)
                     return result
             key = (fields_of(names, structures, leaves), _C.module_version())
-            if not any(r.key == key for r in self._refusals):
+            refusal = next((r for r in self._refusals if r.key == key), None)
+            if refusal is None:
                 made, result = self._compile_and_run(names, structures, leaves, args)
                 if made is not None:
                     self._keep(made, leaves, differences)
                 if result is not MISS:
                     return result
-        return self._run_eagerly(args)
+                refusal = self._refusals[0]
+        result = self._run_eagerly(args)
+        self._renew(refusal)
+        return result
 
     def _compile_and_run(
         self,
@@ -322,6 +326,19 @@ class Compiled(Rooted):
             if threading.active_count() == 1:
                 break  # else another thread has changed what both read
         raise _C.InternalError(f"{self._what}: a fresh executable refused its own call")
+
+    def _renew(self, refusal: _Refusal) -> None:
+        """After an eager call: what that changed itself is no reason to trace again.
+
+        Once such a call changes nothing more, as after a warm-up that is counted, it is one.
+        """
+        fields, before = refusal.key
+        now = _C.module_version()
+        if now != before:
+            refusal.key, refusal.is_changing = (fields, now), True
+        elif refusal.is_changing:
+            with self._lock:
+                self._refusals = [r for r in self._refusals if r is not refusal]
 
     def _check_outside(self) -> None:
         if _C.is_tracing():
@@ -351,7 +368,8 @@ class Compiled(Rooted):
             error = caught
             if str(error) not in self._lasting and not self._is_calling:
                 given = (names, structures, leaves)
-                made, result, error = self._call_and_trace(args, given, error, is_call)
+                with in_turn():  # what another first call fills would be a change of this one's
+                    made, result, error = self._call_and_trace(args, given, error, is_call)
         if made is None:
             if self._fallback == "error":
                 raise error
@@ -367,7 +385,7 @@ class Compiled(Rooted):
     ) -> tuple[Entry | None, Any, Exception]:
         """Run eagerly and trace again: the entry, the call's result, why there is no entry."""
         made, result = None, MISS
-        error = first
+        error, ours = first, None
         before = Before(self._roots(), args, given[2])
         if not before.is_whole:
             return made, result, error
@@ -381,7 +399,8 @@ class Compiled(Rooted):
             except _REFUSED as caught:
                 error = lasting_reason(first, caught)
             except Exception as caught:
-                if isinstance(caught, _C.InternalError):
+                if isinstance(caught, (_C.InternalError, _C.UserError)):  # as a limit not met
+                    ours = caught
                     raise
                 # else the next eager call would raise it
             if is_call and (made is not None or self._fallback != "error"):
@@ -389,6 +408,7 @@ class Compiled(Rooted):
         except BaseException as caught:
             before.restore()
             is_reason = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
+            is_reason = is_reason and caught is not ours
             if made is not None or self._fallback != "error" or not is_reason:
                 raise
         else:
@@ -452,7 +472,7 @@ class Compiled(Rooted):
                 "changes at each step pass a 0-d tensor, for lengths that vary pad to a few sizes; "
                 "explain() lists them all",
                 RecompileWarning,
-                stacklevel=self._stacklevel,
+                stacklevel=user_stacklevel(),
             )
 
     def _details(self, entry: Entry) -> str:
@@ -483,7 +503,7 @@ class Compiled(Rooted):
                 f"{self._what}: this step runs eagerly: {reason}\n{self._unbounded()}"
                 'pass fallback="error" to raise instead, or "silent" to be told nothing',
                 FallbackWarning,
-                stacklevel=self._stacklevel,
+                stacklevel=user_stacklevel(),
             )
 
     # ------------------------------------------------------------ what can be asked

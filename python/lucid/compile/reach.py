@@ -338,7 +338,7 @@ class Reach:
         results = held.results() if len(table) <= MAX_ITEMS else {}
         for key, result in results.items():
             self.places.append(Place(table, key, "entry", name))
-            if table[key] is not result and can_change(result):  # a link stays where it is
+            if table.get(key) is not result and can_change(result):  # a link stays where it is
                 self.places.append(Place((result,), 0, "item", name))
             self._look(Place(held, key, "item", name), result, MAX_DEPTH)
 
