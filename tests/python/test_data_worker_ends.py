@@ -16,7 +16,7 @@ from typing import Any
 import lucid
 import numpy
 import pytest
-from lucid.utils.data import DataLoader, Dataset, WorkerError
+from lucid.utils.data import DataLoader, Dataset, IterableDataset, WorkerError
 from test_data_workers import shared_memory, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only fork needs no pickled code")
@@ -213,6 +213,41 @@ def test_iterations_at_once_and_from_threads_share_kept_workers() -> None:
     for thread in threads:
         thread.join()
     assert found == [True] * 20
+
+
+class Letters(IterableDataset[Any]):
+    """Notes in a file which of its iterations have ended."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.count = 0
+
+    def __iter__(self) -> Any:
+        self.count += 1
+        number = self.count
+        try:
+            for letter in "abcdef":
+                yield f"{letter}{number}"
+        finally:
+            with self.file.open("a") as file:
+                file.write(f"{number}")
+
+
+def test_each_loop_has_a_stream_of_its_own(tmp_path: Path) -> None:
+    loader = DataLoader(
+        Letters(tmp_path / "ended"),
+        batch_size=None,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    first = iter(loader)
+    assert next(first) == "a1"
+    assert list(loader) == ["a2", "b2", "c2", "d2", "e2", "f2"]
+    assert list(first) == ["b1", "c1", "d1", "e1", "f1"]
+    for _ in loader:
+        break
+    wait_until(lambda: (tmp_path / "ended").read_text() == "213")
 
 
 def test_no_process_or_thread_is_left() -> None:

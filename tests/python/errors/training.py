@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -359,6 +360,33 @@ CASES = [
         lambda: data.DataLoader(numbers(), num_workers=1, prefetch_factor=0),
         lucid.UserError,
         "DataLoader: prefetch_factor must be positive: got 0",
+    ),
+    ErrorCase(
+        "DataLoader: type of timeout",
+        lambda: data.DataLoader(numbers(), num_workers=1, timeout="x"),
+        lucid.ArgumentTypeError,
+        "DataLoader: timeout must be a number: got str",
+    ),
+    ErrorCase(
+        "DataLoader: timeout that is nan",
+        lambda: data.DataLoader(numbers(), num_workers=1, timeout=float("nan")),
+        lucid.UserError,
+        "DataLoader: timeout must not be negative: got nan",
+    ),
+    ErrorCase(
+        "DataLoader: type of prefetch_factor",
+        lambda: data.DataLoader(numbers(), num_workers=1, prefetch_factor=1.5),
+        lucid.ArgumentTypeError,
+        "DataLoader: prefetch_factor must be an int: got float",
+    ),
+    ErrorCase(
+        "DataLoader: start method",
+        lambda: data.DataLoader(numbers(), num_workers=1, multiprocessing_context="thread"),
+        lucid.UserError,
+        (
+            "DataLoader: multiprocessing_context must be one of "
+            f"{', '.join(multiprocessing.get_all_start_methods())}: got 'thread'"
+        ),
     ),
     ErrorCase(
         "DataLoader: worker that ends",

@@ -64,7 +64,7 @@ class _Serving:
 
     info: WorkerInfo | None = None
     fetcher: Fetcher
-    batches: Iterator[Any] = iter(())
+    streams: dict[int, Iterator[Any]]
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -85,15 +85,21 @@ def sample(index: Any) -> Any:
     return _Serving.fetcher.sample(index)
 
 
-def restart_stream() -> Any:
-    """Have the stream begin anew."""
-    _Serving.batches = _Serving.fetcher.stream()
+def open_stream(number: int) -> Any:
+    """Begin to iterate over the data set, for the loop of this number."""
+    _Serving.streams[number] = _Serving.fetcher.stream()
     return NOTHING
 
 
-def next_of_stream() -> Any:
+def next_of_stream(number: int) -> Any:
     """The stream's next batch; nothing after its last one."""
-    return next(_Serving.batches, NOTHING)
+    return next(_Serving.streams[number], NOTHING)
+
+
+def close_stream(number: int) -> Any:
+    """The loop is over, or was left."""
+    del _Serving.streams[number]
+    return NOTHING
 
 
 def serve(
@@ -124,7 +130,7 @@ def _start(info: WorkerInfo, fetcher: Fetcher, init: Callable[[int], None] | Non
     fn.manual_seed(info.seed)
     random.seed(info.seed)
     numpy.random.seed(info.seed % 2**32)
-    _Serving.info, _Serving.fetcher = info, fetcher
+    _Serving.info, _Serving.fetcher, _Serving.streams = info, fetcher, {}
     if init is not None:
         init(info.id)
     return NOTHING

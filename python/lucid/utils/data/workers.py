@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -88,6 +89,11 @@ class _Worker:
             self._dropped.add(task)
             if self._replies.pop(task, None) is not None:
                 self._forget(task)
+
+    def tell(self, make: Make, *args: Any) -> None:
+        """Give the process, if it still serves, a task without a result."""
+        with contextlib.suppress(OSError):
+            self.drop(self.submit(make, *args))
 
     def ask_to_stop(self) -> None:
         """Have the process end after what it is at."""
@@ -194,6 +200,7 @@ class Workers:
         self._ahead = ahead
         self._timeout = timeout or None
         self._owner = os.getpid()
+        self._stream_numbers = itertools.count()
         self._workers = [_Worker() for _ in range(count)]
         # At exit before multiprocessing waits for processes; in a fork of this process never.
         self._end = Finalize(self, _end, args=(self._workers,), exitpriority=1)
@@ -214,10 +221,15 @@ class Workers:
 
     def streams(self) -> Iterator[Any]:
         """A batch of each worker's stream in turn, until all have ended."""
-        restarted = [(worker, worker.submit(serving.restart_stream)) for worker in self._workers]
-        for worker, task in restarted:
+        number = next(self._stream_numbers)
+        opened = [(worker, worker.submit(serving.open_stream, number)) for worker in self._workers]
+        for worker, task in opened:
             worker.result(task, self._timeout)
-        return self._in_turn(lambda worker: worker.submit(serving.next_of_stream))
+        try:
+            yield from self._in_turn(lambda worker: worker.submit(serving.next_of_stream, number))
+        finally:
+            for worker in self._workers:
+                worker.tell(serving.close_stream, number)
 
     def close(self) -> None:
         """End the processes after what they are at."""
