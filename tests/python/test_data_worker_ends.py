@@ -116,6 +116,20 @@ def test_workers_do_not_outlive_a_killed_process() -> None:
     wait_until(lambda: group_members(process.pid) == [] and shared_memory() <= before)
 
 
+@pytest.mark.metal
+@pytest.mark.skipif(not lucid.metal.is_available(), reason="this build has no metal device")
+def test_a_forked_worker_says_that_it_cannot_use_the_device() -> None:
+    process = run_script(
+        "def on_device(index):\n    return lucid.ones(3).to('metal') * index\n"
+        "on_device(1).tolist()\nRows.__getitem__ = lambda self, index: on_device(index)\n"
+        "try:\n    list(loader(Rows(), timeout=20))\n"
+        "except lucid.UnsupportedError as error:\n    print(error)"
+    )
+    out, err = process.communicate(timeout=60)
+    assert out.startswith("metal: this process is a fork of one that has used the device; start it")
+    assert err == ""
+
+
 class Doing(Dataset[Any]):
     """Each sample is what a function gives for its index."""
 
