@@ -10,8 +10,10 @@ from typing import Any
 
 import lucid
 import lucid.nn as nn
+import lucid.optim as optim
 import pytest
-from lucid.compile import FallbackWarning, make_step
+from lucid import Tensor
+from lucid.compile import FallbackWarning, fused_step, make_step
 from zoo import floats
 
 SCRIPT = """
@@ -74,6 +76,28 @@ def test_fallback_from_the_environment(value: str, code: int, text: str) -> None
     assert text in result.stderr
     if not text:
         assert result.stderr == ""
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize("kind", ["make_step", "compile", "fused_step"])
+def test_a_warning_is_at_the_line_of_the_call(kind: str, is_cached: bool) -> None:
+    counts: list[int] = []
+
+    def loss(y: Tensor) -> Tensor:
+        counts.extend([1] * is_cached)
+        return y.sum() * y.sum().item()
+
+    model = nn.Linear(4, 3)
+    made = {
+        "make_step": lambda: make_step(model, loss, fallback="warn"),
+        "compile": lambda: lucid.compile(lambda x: loss(model(x)), fallback="warn"),
+        "fused_step": lambda: fused_step(
+            model, loss, optim.SGD(model.parameters(), lr=0.1), fallback="warn"
+        ),
+    }[kind]()
+    with pytest.warns(FallbackWarning) as caught:
+        made(floats(1, 2, 4))
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_warning_names_operation_line_and_remedy() -> None:

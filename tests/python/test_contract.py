@@ -141,8 +141,10 @@ def test_many_signatures_are_told() -> None:
     x = floats(1, 3, 4)
     for weight in range(7):
         step(x, float(weight))
-    with pytest.warns(RecompileWarning, match="8 signatures have been compiled.*pass a 0-d tensor"):
+    many = "8 signatures have been compiled.*pass a 0-d tensor"
+    with pytest.warns(RecompileWarning, match=many) as caught:
         step(x, 7.5)
+    assert caught[0].filename == __file__
 
 
 def test_gradient_penalty_inside_the_loss() -> None:

@@ -161,7 +161,9 @@ def test_an_error_of_the_data_set_comes_out() -> None:
 
 def test_a_worker_that_dies_is_named() -> None:
     loader = DataLoader(Failing("die"), num_workers=2, persistent_workers=True)
-    with pytest.raises(WorkerError, match="a worker's process has ended; num_workers=0 shows"):
+    with pytest.raises(
+        WorkerError, match="a worker's process has ended with exit code 3; num_workers=0 shows"
+    ):
         list(loader)
     loader.dataset.what = "raise"
     with pytest.raises(KeyError, match="no seven"):  # new processes, with the changed data set
@@ -197,7 +199,7 @@ def test_batches_of_any_kind_arrive_unchanged(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("lucid.utils.data.transport._has_room", lambda size, r=has_room: r)
         sender, receiver = Sender(), Receiver()
         for _ in range(2):  # the second time in the first one's memory
-            packed = sender.pack(value, receiver.free_block())
+            packed = sender.pack(value, name := receiver.lend_block())
             assert (packed.block is not None) == has_room
             got = receiver.unpack(packed)
             assert lucid.equal(got["tensor"], big) and got["tensor"].dtype == lucid.bfloat16
@@ -205,16 +207,29 @@ def test_batches_of_any_kind_arrive_unchanged(monkeypatch: pytest.MonkeyPatch) -
             assert numpy.array_equal(got["array"], value["array"]) and got["array"].flags.writeable
             assert got["strings"].tolist() == ["a", "bc"] and got["nothing"] is None
             assert got["empty"].shape == (0, 3) and got["nested"] == value["nested"]
+            receiver.take_back(name)
         receiver.close()
 
 
 def test_a_block_that_is_too_small_is_replaced() -> None:
     before = shared_memory()
     sender, receiver = Sender(), Receiver()
-    for count in (20_000, 40_000, 30_000, 10):
-        packed = sender.pack(lucid.arange(count), receiver.free_block())
-        assert receiver.unpack(packed).tolist() == list(range(count))
+    for count, is_taken in ((20_000, 1), (40_000, 1), (80_000, 0), (30_000, 1), (10, 1)):
+        packed = sender.pack(lucid.arange(count), name := receiver.lend_block())
+        if is_taken:
+            assert receiver.unpack(packed).tolist() == list(range(count))
+        receiver.take_back(name)
         assert len(shared_memory() - before) == (1 if Path("/dev/shm").exists() else 0)
+    receiver.close()
+    assert shared_memory() <= before
+
+
+def test_a_block_that_its_maker_never_told_of_is_freed() -> None:
+    before = shared_memory()
+    sender, receiver = Sender(), Receiver()
+    for _ in range(2):
+        sender.pack(lucid.arange(20_000), receiver.lend_block())
+    receiver.lend_block()
     receiver.close()
     assert shared_memory() <= before
 

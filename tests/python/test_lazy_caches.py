@@ -402,7 +402,7 @@ def test_threads_may_share_a_cache(is_dict: bool) -> None:
                 found.append(error)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-6)
     try:
         for _ in range(5):
             table.cache_clear()
@@ -445,3 +445,64 @@ def test_a_batch_is_not_kept(model: type[Cached], fallback: str) -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+class WarmingUp(Cached):
+    """Counts its first calls."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left = count
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.left > 0:
+            self.left -= 1
+        return self.linear(x)
+
+
+@pytest.mark.parametrize("is_unsupported", [False, True])
+def test_a_call_that_changes_attributes_is_no_reason_to_trace_again(
+    is_unsupported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_trace(*args: Any) -> Any:
+        raise AssertionError("traced again")
+
+    made = WarmingUp(1000)
+
+    def loss(y: Tensor, t: Tensor) -> Tensor:
+        return square(y, t) * (float(t.sum()) if is_unsupported else 1.0)
+
+    step = make_step(made, loss, fallback="warn")
+    args = floats(1, 3, 4), floats(2, 3, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        step(*args)
+        monkeypatch.setattr("lucid.compile.entries.trace", no_trace)
+        for _ in range(4):
+            step(*args)
+    assert made.left == 995
+    assert len(caught) == 1
+    assert step.explain().count("runs eagerly") == 1
+
+
+def test_a_warm_up_that_is_counted_ends_in_a_compiled_step() -> None:
+    made = WarmingUp(3)
+    step = make_step(made, square, fallback="silent")
+    args = floats(1, 3, 4), floats(2, 3, 4)
+    for _ in range(8):
+        step(*args)
+    assert made.left == 0
+    assert step.cache_info()["entries"] == 1
+    assert step.cache_info()["hits"] >= 2
+
+
+@pytest.mark.parametrize("fallback", ["error", "warn", "silent"])
+def test_a_limit_that_is_not_met_behind_a_cache_is_said(fallback: str) -> None:
+    made = nn.Sequential(AttributeThatIsNone(), nn.Tanh())
+    before = state_bits(made)
+    for segments in (1, 2):
+        step = make_step(made, square, segments=segments, memory_limit=1, fallback=fallback)
+        with pytest.raises(lucid.UserError, match="memory_limit"):
+            step(floats(1, 3, 4), floats(2, 3, 4))
+        assert made[0].kept is None
+        assert state_bits(made) == before

@@ -3,6 +3,8 @@
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
+#include <unistd.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
@@ -55,7 +57,10 @@ class Stream {
   EntryRef finish_front(Lock& lock);
   void retire(Entry& entry);
   void throw_failure(const std::shared_ptr<const Error>& failure);
+  /// Throws in a fork of the process that made the stream: nothing would ever finish there.
+  void check_process() const;
 
+  const pid_t owner_ = getpid();
   std::mutex mutex_;
   std::deque<EntryRef> in_flight_;
   Ticket num_submitted_ = 0;

@@ -38,7 +38,15 @@ Stream& Stream::get() {
   return *instance;
 }
 
+void Stream::check_process() const {
+  if (owner_ == getpid()) return;
+  throw Error(ErrorKind::kUnsupported,
+              "metal: this process is a fork of one that has used the device; start it with "
+              "multiprocessing's \"spawn\", or compute on cpu here");
+}
+
 void Stream::submit(Submission submission, const std::function<void(MPSCommandBuffer*)>& encode) {
+  check_process();
   const AutoreleasePool pool;
   retire_finished();
   for (;;) {
@@ -83,6 +91,7 @@ void Stream::wait(const MetalBuffer& buffer) {
       if (buffer.failure != nullptr) throw_failure(buffer.failure);
       return;
     }
+    check_process();
     done = finish_front(lock);
   }
 }

@@ -50,6 +50,7 @@ class Held:
             if not isinstance(referent, type):
                 found.append(referent)
         by_key = dict(zip(map(id, found[::2]), found[1::2], strict=False))
+        # Another thread may have changed the table meanwhile.
         return {key: by_key[id(key)] for key in list(table) if id(key) in by_key}
 
     def has_other(self, results: dict[Any, Any]) -> bool:

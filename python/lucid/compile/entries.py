@@ -146,6 +146,7 @@ class _Refusal:
     def __init__(self, key: Any, reason: str) -> None:
         self.key = key
         self.reason = reason
+        self.is_changing = False  # the calls change attributes
 
 
 def fields_of(
@@ -296,13 +297,17 @@ class Compiled(Rooted):
                     self._to_front(entry)
                     return result
             key = (fields_of(names, structures, leaves), _C.module_version())
-            if not any(r.key == key for r in self._refusals):
+            refusal = next((r for r in self._refusals if r.key == key), None)
+            if refusal is None:
                 made, result = self._compile_and_run(names, structures, leaves, args)
                 if made is not None:
                     self._keep(made, leaves, differences)
                 if result is not MISS:
                     return result
-        return self._run_eagerly(args)
+                refusal = self._refusals[0]
+        result = self._run_eagerly(args)
+        self._renew(refusal)
+        return result
 
     def _compile_and_run(
         self,
@@ -322,6 +327,19 @@ class Compiled(Rooted):
             if threading.active_count() == 1:
                 break  # else another thread has changed what both read
         raise _C.InternalError(f"{self._what}: a fresh executable refused its own call")
+
+    def _renew(self, refusal: _Refusal) -> None:
+        """After an eager call: what that changed itself is no reason to trace again.
+
+        Once such a call changes nothing more, as after a warm-up that is counted, it is one.
+        """
+        fields, before = refusal.key
+        now = _C.module_version()
+        if now != before:
+            refusal.key, refusal.is_changing = (fields, now), True
+        elif refusal.is_changing:
+            with self._lock:
+                self._refusals = [r for r in self._refusals if r is not refusal]
 
     def _check_outside(self) -> None:
         if _C.is_tracing():
@@ -372,15 +390,18 @@ class Compiled(Rooted):
             return None, MISS
         made: Entry | Exception = first
         result = MISS
-        self._is_calling = True
+        self._is_calling, is_ours = True, False
         try:
             finish = self._begin_eagerly(args)
+            is_ours = True
             made = self._made_now(given, before.difference(), first)
+            is_ours = False
             if is_call and (isinstance(made, Entry) or self._fallback != "error"):
                 result = finish()
         except BaseException as caught:
             before.restore()
             is_reason = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
+            is_reason = is_reason and not is_ours
             if isinstance(made, Entry) or self._fallback != "error" or not is_reason:
                 raise
         else:
@@ -408,7 +429,7 @@ class Compiled(Rooted):
             made = self._make(*given)
         except _REFUSED as caught:
             return lasting_reason(first, caught)
-        except _C.InternalError:
+        except (_C.InternalError, _C.UserError):  # as a memory limit that is not met
             raise
         except Exception:  # the next eager call would raise it
             return first

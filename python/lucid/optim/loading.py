@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -111,13 +113,26 @@ def _check_states(
                         f"{found[name].shape} for {made.shape}; load it into an optimizer of the "
                         "model that it was saved from"
                     )
+                if found[name].is_floating_point() != made.is_floating_point():
+                    raise _C.DtypeError(
+                        f"load_state_dict: {name} of parameter {number} must be of a dtype like "
+                        f"{made.dtype.name}: got {found[name].dtype.name}"
+                    )
 
 
 def _check_counts(number: Any, values: Mapping[str, Any]) -> None:
     for name in _COUNTS & values.keys():
         value = values[name]
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise _C.ShapeError(
-                f"load_state_dict: {name} of parameter {number} must be one number: got a tensor "
-                f"of shape {value.shape}"
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise _C.ShapeError(
+                    f"load_state_dict: {name} of parameter {number} must be one number: got a "
+                    f"tensor of shape {value.shape}"
+                )
+            value = value.item()
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < math.inf:
+            raise _C.UserError(
+                f"load_state_dict: {name} of parameter {number} must be a number that is not "
+                f"negative: got {value!r}"
             )

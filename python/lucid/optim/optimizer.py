@@ -254,8 +254,8 @@ class Optimizer:
         """Take over what :meth:`state_dict` gave; tensors are copied to the parameters' dtype.
 
         Raises: UserError if groups or their sizes differ, or the state is one of another class;
-            ShapeError for a tensor of another shape; ArgumentTypeError for something else than a
-            state. Then nothing has been changed.
+            ShapeError or DtypeError for a tensor of another kind; ArgumentTypeError for something
+            else than a state. Then nothing has been changed.
         """
         check_form(state_dict)
         saved = [dict(group) for group in state_dict["param_groups"]]

@@ -348,6 +348,38 @@ CASES = [
         "load_state_dict: step of parameter 0 must be one number: got a tensor of shape (2,)",
     ),
     ErrorCase(
+        "optimizer: text for a count",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(step="x")),
+        lucid.UserError,
+        "load_state_dict: step of parameter 0 must be a number that is not negative: got 'x'",
+    ),
+    ErrorCase(
+        "optimizer: no count",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(step=None)),
+        lucid.UserError,
+        "load_state_dict: step of parameter 0 must be a number that is not negative: got None",
+    ),
+    ErrorCase(
+        "optimizer: negative count",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(step=-1)),
+        lucid.UserError,
+        "load_state_dict: step of parameter 0 must be a number that is not negative: got -1",
+    ),
+    ErrorCase(
+        "optimizer: count that is nan",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(state_with(step=float("nan"))),
+        lucid.UserError,
+        "load_state_dict: step of parameter 0 must be a number that is not negative: got nan",
+    ),
+    ErrorCase(
+        "optimizer: state of whole numbers",
+        lambda: optim.Adam([leaf(2)]).load_state_dict(
+            state_with(exp_avg=lucid.zeros(2, dtype=lucid.int64))
+        ),
+        lucid.DtypeError,
+        "load_state_dict: exp_avg of parameter 0 must be of a dtype like float32: got int64",
+    ),
+    ErrorCase(
         "optimizer: array of three for betas",
         lambda: optim.Adam([leaf(2)], betas=numpy.ones(3)),  # type: ignore[arg-type]
         lucid.UserError,

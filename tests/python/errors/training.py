@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -361,13 +362,40 @@ CASES = [
         "DataLoader: prefetch_factor must be positive: got 0",
     ),
     ErrorCase(
+        "DataLoader: type of timeout",
+        lambda: data.DataLoader(numbers(), num_workers=1, timeout="x"),
+        lucid.ArgumentTypeError,
+        "DataLoader: timeout must be a number: got str",
+    ),
+    ErrorCase(
+        "DataLoader: timeout that is nan",
+        lambda: data.DataLoader(numbers(), num_workers=1, timeout=float("nan")),
+        lucid.UserError,
+        "DataLoader: timeout must not be negative: got nan",
+    ),
+    ErrorCase(
+        "DataLoader: type of prefetch_factor",
+        lambda: data.DataLoader(numbers(), num_workers=1, prefetch_factor=1.5),
+        lucid.ArgumentTypeError,
+        "DataLoader: prefetch_factor must be an int: got float",
+    ),
+    ErrorCase(
+        "DataLoader: start method",
+        lambda: data.DataLoader(numbers(), num_workers=1, multiprocessing_context="thread"),
+        lucid.UserError,
+        (
+            "DataLoader: multiprocessing_context must be one of "
+            f"{', '.join(multiprocessing.get_all_start_methods())}: got 'thread'"
+        ),
+    ),
+    ErrorCase(
         "DataLoader: worker that ends",
         lambda: list(data.DataLoader(Calling(os._exit, 1), num_workers=1)),
         data.WorkerError,
         (
-            "DataLoader: a worker's process has ended; num_workers=0 shows what the data set does. "
-            "With the start methods 'spawn' and 'forkserver' a script starts its work behind "
-            "if __name__ == '__main__'"
+            "DataLoader: a worker's process has ended with exit code 1; num_workers=0 shows what "
+            "the data set does. With the start methods 'spawn' and 'forkserver' a script starts "
+            "its work behind if __name__ == '__main__'"
         ),
     ),
     ErrorCase(

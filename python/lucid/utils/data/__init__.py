@@ -18,7 +18,8 @@ from lucid.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from lucid.utils.data.workers import WorkerError, WorkerInfo, get_worker_info
+from lucid.utils.data.serving import WorkerInfo, get_worker_info
+from lucid.utils.data.workers import WorkerError
 
 __all__ = [
     "BatchSampler",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import numbers
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -69,6 +71,7 @@ class DataLoader:
     ) -> None:
         _check_choices(batch_size, shuffle, sampler, batch_sampler, drop_last)
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        _check_context(multiprocessing_context)
         self.dataset = dataset
         self.num_workers = num_workers
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
@@ -114,7 +117,9 @@ class DataLoader:
         return map(fetcher.batch, self.batch_sampler)
 
     def _iterate_workers(self, fetcher: Fetcher) -> Iterator[Any]:
-        workers = self._kept_workers or self._make_workers(fetcher)
+        workers = self._kept_workers
+        if workers is None or not workers.are_of_this_process():
+            workers = self._make_workers(fetcher)
         if self.persistent_workers:
             self._kept_workers = workers
         try:
@@ -125,13 +130,18 @@ class DataLoader:
                 yield from workers.samples(self.sampler)
             else:
                 yield from workers.batches(self.batch_sampler)
-        except Exception:
+        except GeneratorExit:  # the loop was left
+            raise
+        except BaseException:  # also an interrupt: a reply may have been read in part
             self._kept_workers = None
             workers.kill()
             raise
         finally:
             if not self.persistent_workers:
                 workers.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kept_workers": None}  # a copy starts its own
 
     def _make_workers(self, fetcher: Fetcher) -> Workers:
         # Drawn from no generator: the order of a shuffle is the same for any number of workers.
@@ -190,11 +200,29 @@ def _check_workers(
         )
     if num_workers < 0:
         raise _C.UserError(f"DataLoader: num_workers must not be negative: got {num_workers}")
-    if timeout < 0:
+    if not isinstance(timeout, numbers.Real):
+        raise _C.ArgumentTypeError(
+            f"DataLoader: timeout must be a number: got {type(timeout).__name__}"
+        )
+    if not timeout >= 0:
         raise _C.UserError(f"DataLoader: timeout must not be negative: got {timeout}")
     if num_workers == 0 and (prefetch_factor is not None or persistent):
         raise _C.UserError(
             "DataLoader: prefetch_factor and persistent_workers need workers; give num_workers"
         )
+    if prefetch_factor is not None and not isinstance(prefetch_factor, int):
+        raise _C.ArgumentTypeError(
+            f"DataLoader: prefetch_factor must be an int: got {type(prefetch_factor).__name__}"
+        )
     if prefetch_factor is not None and prefetch_factor < 1:
         raise _C.UserError(f"DataLoader: prefetch_factor must be positive: got {prefetch_factor}")
+
+
+def _check_context(context: Any) -> None:
+    """Raise UserError for the name of a start method that this system does not have."""
+    known = multiprocessing.get_all_start_methods()
+    if isinstance(context, str) and context not in known:
+        raise _C.UserError(
+            f"DataLoader: multiprocessing_context must be one of {', '.join(known)}: "
+            f"got {context!r}"
+        )

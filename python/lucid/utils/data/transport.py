@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
+import secrets
 import shutil
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
@@ -28,15 +31,15 @@ class Packed:
     Attributes:
         data: the pickle without its buffers. sizes: of the buffers, in bytes.
         block: name of the shared memory that holds the buffers, or None.
+        version: how often memory of that name was made.
         inline: the buffers, if there is no such block.
-        retired: name of a block that is gone.
     """
 
     data: bytes
     sizes: list[int]
     block: str | None = None
+    version: int = 0
     inline: list[bytes] = field(default_factory=list)
-    retired: str | None = None
 
 
 class _Pickler(pickle.Pickler):
@@ -75,62 +78,71 @@ def _copy_array(
 
 
 class Sender:
-    """In a worker: packs values into blocks, which come back to be filled again."""
+    """In a worker: packs values into blocks, whose names the receiver lends it."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, SharedMemory] = {}
+        self._versions: Counter[str] = Counter()
 
-    def pack(self, value: Any, free: str | None) -> Packed:
-        """The value, to be sent.
-
-        Args:
-            free: a block of this sender whose value was taken.
-        """
+    def pack(self, value: Any, name: str) -> Packed:
+        """The value, to be sent; large parts go in the block ``name``, which is made if need be."""
         file = io.BytesIO()
         pickler = _Pickler(file)
         pickler.dump(value)
         parts = [buffer.raw() for buffer in pickler.buffers]
         sizes = [part.nbytes for part in parts]
-        total = sum(sizes)
-        retired = None
-        if free is not None and self._blocks[free].size < total:
-            _unlink(self._blocks.pop(free))
-            retired, free = free, None
-        if free is None and (total < _MIN_SHARED or not _has_room(total)):
-            inline = [bytes(part) for part in parts]
-            return Packed(file.getvalue(), sizes, inline=inline, retired=retired)
-        block = SharedMemory(create=True, size=total) if free is None else self._blocks[free]
-        self._blocks[block.name] = block
+        block = self._block(name, sum(sizes))
+        if block is None:
+            return Packed(file.getvalue(), sizes, inline=[bytes(part) for part in parts])
         assert block.buf is not None
         begin = 0
         for part in parts:
             block.buf[begin : begin + part.nbytes] = part
             begin += part.nbytes
-        return Packed(file.getvalue(), sizes, block.name, retired=retired)
+        return Packed(file.getvalue(), sizes, name, self._versions[name])
+
+    def _block(self, name: str, size: int) -> SharedMemory | None:
+        """The block of this name with room for ``size`` bytes; None if it is not worth one."""
+        block = self._blocks.get(name)
+        if block is not None and block.size < size:
+            _unlink(self._blocks.pop(name))
+            block = None
+        if block is None and size >= _MIN_SHARED and _has_room(size):
+            block = self._blocks[name] = SharedMemory(name, create=True, size=size)
+            self._versions[name] += 1
+        return block
 
 
 class Receiver:
     """In the main process: unpacks what one sender packed, and owns the blocks.
 
+    It names the blocks, so that it can free those of a process that ended before it told of them.
     Made before the sender's process starts: all processes then share one keeper of blocks. A
     worker with a keeper of its own would take its blocks with it when it ends.
     """
 
     def __init__(self) -> None:
         resource_tracker.ensure_running()
-        self._blocks: dict[str, SharedMemory] = {}
+        self._names: list[str] = []
         self._free: list[str] = []
-        self._is_closed = False
+        self._blocks: dict[str, tuple[int, SharedMemory]] = {}
 
-    def free_block(self) -> str | None:
-        """A block for the sender to fill again, or None."""
-        return self._free.pop() if self._free else None
+    def lend_block(self) -> str:
+        """The name of a block for the sender to fill."""
+        if self._free:
+            return self._free.pop()
+        self._names.append(f"psm_{secrets.token_hex(6)}")
+        return self._names[-1]
+
+    def take_back(self, name: str) -> None:
+        """What the block holds has been unpacked, or nobody takes it."""
+        self._free.append(name)
 
     def unpack(self, packed: Packed) -> Any:
         """The value; its elements are copies."""
-        block = self._block_of(packed)
-        if block is None:
+        if packed.block is None:
             return pickle.loads(packed.data, buffers=packed.inline)
+        block = self._block(packed.block, packed.version)
         assert block.buf is not None
         views = []
         begin = 0
@@ -142,33 +154,24 @@ class Receiver:
         finally:
             for view in views:
                 view.release()
-            self._free.append(block.name)
-
-    def discard(self, packed: Packed) -> None:
-        """Nobody takes that value."""
-        block = self._block_of(packed)
-        if block is None:
-            return
-        if self._is_closed:
-            _unlink(self._blocks.pop(block.name))
-        else:
-            self._free.append(block.name)
 
     def close(self) -> None:
-        """Free all blocks."""
-        self._is_closed = True
+        """Free all blocks. The sender's process has ended."""
+        for name in self._names:
+            _, block = self._blocks.pop(name, (0, None))
+            with contextlib.suppress(FileNotFoundError, ValueError):  # not made, or not yet whole
+                _unlink(block or SharedMemory(name))
+        self._names.clear()
         self._free.clear()
-        while self._blocks:
-            _unlink(self._blocks.popitem()[1])
 
-    def _block_of(self, packed: Packed) -> SharedMemory | None:
-        if packed.retired is not None:
-            self._blocks.pop(packed.retired).close()
-        if packed.block is None:
-            return None
-        if packed.block not in self._blocks:
-            self._blocks[packed.block] = SharedMemory(packed.block)
-        return self._blocks[packed.block]
+    def _block(self, name: str, version: int) -> SharedMemory:
+        known, block = self._blocks.get(name, (0, None))
+        if block is None or known != version:
+            if block is not None:
+                block.close()
+            block = SharedMemory(name)
+            self._blocks[name] = (version, block)
+        return block
 
 
 def _unlink(block: SharedMemory) -> None:
