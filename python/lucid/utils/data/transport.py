@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
 import shutil
 import sys
+import threading
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
@@ -113,7 +115,8 @@ class Receiver:
     """In the main process: unpacks what one sender packed, and owns the blocks.
 
     Made before the sender's process starts: all processes then share one keeper of blocks. A
-    worker with a keeper of its own would take its blocks with it when it ends.
+    worker with a keeper of its own would take its blocks with it when it ends. ``discard`` and
+    ``close`` may be called by any thread.
     """
 
     def __init__(self) -> None:
@@ -121,6 +124,7 @@ class Receiver:
         self._blocks: dict[str, SharedMemory] = {}
         self._free: list[str] = []
         self._is_closed = False
+        self._lock = threading.RLock()
 
     def free_block(self) -> str | None:
         """A block for the sender to fill again, or None."""
@@ -146,34 +150,37 @@ class Receiver:
 
     def discard(self, packed: Packed) -> None:
         """Nobody takes that value."""
-        block = self._block_of(packed)
-        if block is None:
-            return
-        if self._is_closed:
-            _unlink(self._blocks.pop(block.name))
-        else:
-            self._free.append(block.name)
+        with self._lock, contextlib.suppress(FileNotFoundError):  # ``close`` freed it while it came
+            block = self._block_of(packed)
+            if block is not None:
+                self._free.append(block.name)
+            if self._is_closed:
+                self.close()
 
     def close(self) -> None:
-        """Free all blocks."""
-        self._is_closed = True
-        self._free.clear()
-        while self._blocks:
-            _unlink(self._blocks.popitem()[1])
+        """Free all blocks, now and whenever one is still to come."""
+        with self._lock:
+            self._is_closed = True
+            self._free.clear()
+            while self._blocks:
+                _unlink(self._blocks.popitem()[1])
 
     def _block_of(self, packed: Packed) -> SharedMemory | None:
-        if packed.retired is not None:
-            self._blocks.pop(packed.retired).close()
-        if packed.block is None:
-            return None
-        if packed.block not in self._blocks:
-            self._blocks[packed.block] = SharedMemory(packed.block)
-        return self._blocks[packed.block]
+        with self._lock:
+            retired = self._blocks.pop(packed.retired, None) if packed.retired else None
+            if retired is not None:
+                retired.close()
+            if packed.block is None:
+                return None
+            if packed.block not in self._blocks:
+                self._blocks[packed.block] = SharedMemory(packed.block)
+            return self._blocks[packed.block]
 
 
 def _unlink(block: SharedMemory) -> None:
     block.close()
-    block.unlink()
+    with contextlib.suppress(FileNotFoundError):  # the other side has freed it
+        block.unlink()
 
 
 def _has_room(size: int) -> bool:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -94,6 +95,9 @@ class _Worker:
 
     def __init__(self, context: Any, init_args: tuple[Any, ...]) -> None:
         self._receiver = Receiver()
+        self._pending: set[Future[Packed | None]] = set()  # batches that nobody has taken
+        # Where nothing closes it, at the latest when the program ends.
+        weakref.finalize(self, _free_memory, os.getpid(), self._receiver, self._pending)
         # A pool for each process: the tasks of a pool go to whichever of its processes is free.
         self._pool = ProcessPoolExecutor(
             1, mp_context=context, initializer=_start, initargs=init_args
@@ -103,24 +107,24 @@ class _Worker:
     def submit(self, make: Callable[..., Packed | None], *args: Any) -> Future[Packed | None]:
         """Have a batch made."""
         with _naming_dead_workers():
-            return self._pool.submit(make, self._receiver.free_block(), *args)
+            future = self._pool.submit(make, self._receiver.free_block(), *args)
+        self._pending.add(future)
+        return future
 
     def restart_stream(self) -> Future[None]:
         """Have the stream begin anew."""
         with _naming_dead_workers():
             return self._pool.submit(_restart_stream)
 
-    def unpack(self, packed: Packed) -> Any:
-        """The batch."""
-        return self._receiver.unpack(packed)
+    def unpack(self, future: Future[Packed | None], packed: Packed | None) -> Any:
+        """The batch that a future gave; None after the end of a stream."""
+        self._pending.discard(future)
+        return None if packed is None else self._receiver.unpack(packed)
 
     def drop(self, future: Future[Packed | None]) -> None:
         """Called with a batch that nobody takes."""
-        if future.cancelled() or future.exception() is not None:
-            return
-        packed = future.result()
-        if packed is not None:
-            self._receiver.discard(packed)
+        self._pending.discard(future)
+        _discard(self._receiver, future)
 
     def close(self) -> None:
         """End the process after what it is at."""
@@ -133,6 +137,23 @@ class _Worker:
         if self._process_id.done() and self._process_id.exception() is None:
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(self._process_id.result(), signal.SIGTERM)
+
+
+def _discard(receiver: Receiver, future: Future[Packed | None]) -> None:
+    if future.cancelled() or not future.done() or future.exception() is not None:
+        return
+    packed = future.result()
+    if packed is not None:
+        receiver.discard(packed)
+
+
+def _free_memory(owner: int, receiver: Receiver, pending: set[Future[Packed | None]]) -> None:
+    """Free what a worker sent, in the process that made it: a fork has copies of all objects."""
+    if os.getpid() != owner:
+        return
+    for future in list(pending):
+        _discard(receiver, future)
+    receiver.close()
 
 
 class Workers:
@@ -217,9 +238,9 @@ class Workers:
             while waiting:
                 worker, future = waiting.popleft()
                 packed = self._result(future)
+                batch = worker.unpack(future, packed)
                 if packed is None:  # the end of its stream
                     continue
-                batch = worker.unpack(packed)
                 give_task(worker)
                 yield batch
         finally:  # the loop may have been left
