@@ -35,6 +35,7 @@ from lazy_models import (
 )
 from lucid import Tensor
 from lucid.compile import FallbackWarning, counters, diagnose, fused_step, make_step
+from lucid.compile.caches import Held
 from test_bit_equality import state_bits
 from zoo import floats
 
@@ -50,6 +51,15 @@ METAL = pytest.param(
 @pytest.fixture(autouse=True)
 def emptied() -> None:
     empty_caches()
+
+
+@pytest.mark.parametrize("maxsize", [None, 8])
+def test_every_kind_of_result_is_seen(maxsize: int | None) -> None:
+    kinds = [int, ramp(2), "text", None, str]
+    cache = functools.lru_cache(maxsize=maxsize)(kinds.__getitem__)
+    for place in range(len(kinds)):
+        cache(place)
+    assert Held(cache).results() == dict(enumerate(kinds))
 
 
 def square(y: Tensor, t: Tensor) -> Tensor:
