@@ -121,6 +121,12 @@ CASES = [
         "quantile: interpolation 'nearest'; use 'linear'",
     ),
     ErrorCase(
+        "quantile: q",
+        lambda: lucid.quantile(f32(2), 1.5),
+        lucid.UserError,
+        "quantile: q must be in 0 to 1: got 1.5",
+    ),
+    ErrorCase(
         "quantile: dtype",
         lambda: lucid.quantile(i64(2), 0.5),
         lucid.DtypeError,
