@@ -460,7 +460,7 @@ def quantile(
         raise _C.DtypeError(
             f"quantile: not a floating dtype: got {dtype_name(input.dtype)}; cast the tensor first"
         )
-    if not isinstance(q, Tensor) and not 0 <= q <= 1:
+    if isinstance(q, (int, float)) and not 0 <= q <= 1:
         raise _C.UserError(f"quantile: q must be in 0 to 1: got {q}")
     axis = 0 if dim is None else normalize_dim("quantile", dim, input.ndim)
     line = reshaped(input, (input.numel(),)) if dim is None or input.ndim == 0 else input
