@@ -181,7 +181,7 @@ void backward(const py::sequence& tensors, const py::sequence& gradients, bool r
 // Runs `function()` with its operations noted, then drops what they saved: `again()` is to run the
 // same once more.
 py::object run_checkpointed(const py::function& function, const py::object& again) {
-  const auto checkpoint = std::make_shared<runtime::Checkpoint>();
+  const auto checkpoint = std::make_shared<runtime::Checkpoint>(runtime::thread_state().checkpoint);
   py::object result;
   {
     const runtime::CheckpointScope scope(*checkpoint);

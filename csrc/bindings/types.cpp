@@ -1,8 +1,6 @@
 // dtype, device, Generator, and the defaults of the process.
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -219,10 +217,9 @@ void bind_process(py::module_& m) {
   });
   m.def("get_num_threads", &cpu::num_threads);
   m.def("set_num_threads", [](const py::object& count) {
-    const int64_t most = std::numeric_limits<int>::max();
     const int64_t asked = as_integer(count.ptr(), "set_num_threads", "count");
     const py::gil_scoped_release released;
-    cpu::set_num_threads(static_cast<int>(std::clamp<int64_t>(asked, 0, most)));
+    cpu::set_num_threads(asked);
   });
   m.def("bump_state", [] { runtime::process_state().module_version.fetch_add(1); });
   m.def("is_grad_enabled", [] { return runtime::thread_state().grad_enabled; });

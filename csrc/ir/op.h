@@ -109,6 +109,8 @@ struct Op {
   DecomposeFn decompose = nullptr;
   /// Where the traits do not tell: products, sliding windows, what works row by row.
   FlopsFn flops = nullptr;
+  /// Operations of a large product that take the time of one of these.
+  double effort_per_flop = 1;
   /// Bit i: the vjp reads the value of input i (its type is always known).
   uint32_t vjp_reads_inputs = ~0u;
   /// Bit i: the vjp reads the value of output i.

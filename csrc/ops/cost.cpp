@@ -45,10 +45,11 @@ double bytes_of(const ir::Graph& graph, const ir::Node& node) {
 Cost& Cost::operator+=(const Cost& other) {
   flops += other.flops;
   bytes += other.bytes;
+  busy_flops += other.busy_flops;
   return *this;
 }
 
-double Cost::effort() const { return flops + kFlopsPerByte * bytes; }
+double Cost::effort() const { return busy_flops + kFlopsPerByte * bytes; }
 
 Cost node_cost(const ir::Graph& graph, const ir::Node& node) {
   if (node.op->is(ir::kAlias) || node.outputs.empty()) return {};
@@ -56,6 +57,7 @@ Cost node_cost(const ir::Graph& graph, const ir::Node& node) {
   cost.flops =
       node.op->flops != nullptr ? node.op->flops(graph, node) : flops_by_traits(graph, node);
   cost.bytes = bytes_of(graph, node);
+  cost.busy_flops = cost.flops * node.op->effort_per_flop;
   return cost;
 }
 

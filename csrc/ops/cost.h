@@ -9,10 +9,12 @@ namespace lucid::ops {
 struct Cost {
   double flops = 0;  ///< floating-point operations; a function like exp counts as several
   double bytes = 0;  ///< read and written, each operand once
+  /// Operations of a large product that take the time of `flops` (`Op::effort_per_flop`).
+  double busy_flops = 0;
 
   Cost& operator+=(const Cost& other);
-  /// One number for both: the floating-point operations that take as long. Work done while bytes
-  /// move is not taken off, as kernels here seldom overlap the two.
+  /// One number for both: the operations of a large product that take as long. Work done while
+  /// bytes move is not taken off, as kernels here seldom overlap the two.
   double effort() const;
 };
 

@@ -220,17 +220,17 @@ std::vector<AttrSpec> with_average_attrs(std::vector<AttrSpec> front) {
   return front;
 }
 
-// A tap of a window is one comparison or addition, of an element that lies apart. On the machine of
-// bench/RESULTS.md it takes the time of 20 operations of a product, and of 50 to 150 where windows
-// overlap.
-constexpr int kTap = 24;
+// The element of a tap lies apart from that of the next. On the machine of bench/RESULTS.md a tap
+// takes the time of 20 operations of a product, and of 50 to 150 where windows overlap.
+constexpr double kEffortPerTap = 24;
 
+// One comparison or addition for each tap of each window.
 double window_flops(const ir::Graph& graph, const Node& node) {
-  return static_cast<double>(product(node.ints("kernel"))) * flops_per_output<kTap>(graph, node);
+  return static_cast<double>(product(node.ints("kernel"))) * flops_per_output<1>(graph, node);
 }
 
 double window_grad_flops(const ir::Graph& graph, const Node& node) {
-  return static_cast<double>(product(node.ints("kernel"))) * flops_per_input<kTap>(graph, node);
+  return static_cast<double>(product(node.ints("kernel"))) * flops_per_input<1>(graph, node);
 }
 
 }  // namespace
@@ -248,6 +248,7 @@ std::vector<Op> pooling_ops() {
        .infer = infer_max_pool,
        .vjp = max_pool_vjp,
        .flops = window_flops,
+       .effort_per_flop = kEffortPerTap,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0b10,
        .nondifferentiable_outputs = 0b10},
@@ -269,6 +270,7 @@ std::vector<Op> pooling_ops() {
        .infer = infer_avg_pool,
        .vjp = avg_pool_vjp,
        .flops = window_flops,
+       .effort_per_flop = kEffortPerTap,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0},
       {.name = "avg_pool_grad",
@@ -278,6 +280,7 @@ std::vector<Op> pooling_ops() {
        .infer = infer_avg_pool_grad,
        .vjp = avg_pool_grad_vjp,
        .flops = window_grad_flops,
+       .effort_per_flop = kEffortPerTap,
        .vjp_reads_inputs = 0,
        .vjp_reads_outputs = 0},
   };

@@ -97,7 +97,7 @@ class CheapDropper {
     Order chain = {static_cast<uint32_t>(model_.storage(id).producer)};
     for (size_t i = 0; i < chain.size(); ++i) {
       const Work& work = model_.work(chain[i]);
-      const bool is_light = work.cost.flops <= kMostFlopsPerByte * work.cost.bytes;
+      const bool is_light = work.cost.busy_flops <= kMostFlopsPerByte * work.cost.bytes;
       if (!work.is_repeatable || !is_light || chain.size() > kMaxChain) return std::nullopt;
       for (const uint32_t read : work.reads) {
         if (is_kept_until(read, place)) continue;
@@ -117,7 +117,7 @@ class CheapDropper {
     std::vector<uint32_t> seen;
     for (const uint32_t node : chain) {
       const Work& work = model_.work(node);
-      effort += work.cost.flops;
+      effort += work.cost.busy_flops;
       seen.insert(seen.end(), work.makes.begin(), work.makes.end());
       for (const uint32_t read : work.reads) {
         if (std::ranges::find(seen, read) != seen.end()) continue;

@@ -81,20 +81,24 @@ class Sweep {
  public:
   // The first `num_fixed` units stay where they are.
   Sweep(const MemoryModel& model, std::vector<Unit> units, size_t num_fixed)
-      : model_(model),
-        units_(std::move(units)),
+      : units_(std::move(units)),
         num_fixed_(num_fixed),
         lives_(model.num_storages()),
+        growths_(units_.size(), 0),
         num_awaited_(units_.size(), 0),
         is_done_(units_.size(), false) {
     for (uint32_t i = 0; i < units_.size(); ++i) {
       for (const uint32_t id : units_[i].opens) lives_[id].openers.push_back(i);
       for (const uint32_t id : units_[i].closes) lives_[id].closers.push_back(i);
     }
-    for (Life& life : lives_) {
+    for (uint32_t id = 0; id < lives_.size(); ++id) {
+      Life& life = lives_[id];
       life.num_unopened = life.openers.size();
       life.num_unclosed = life.closers.size();
-      if (life.num_unopened == 0) continue;
+      if (life.num_unopened == 0 || life.num_unclosed == 0) continue;
+      const Storage& storage = model.storage(id);
+      if (storage.in_arena) life.size_bytes = storage.size_bytes;
+      for (const uint32_t unit : life.openers) growths_[unit] += life.size_bytes;
       for (const uint32_t unit : life.closers) ++num_awaited_[unit];
     }
   }
@@ -119,32 +123,21 @@ class Sweep {
     std::vector<uint32_t> closers;
     size_t num_unopened = 0;
     size_t num_unclosed = 0;
+    int64_t size_bytes = 0;  // in the arena
     bool is_open = false;
   };
 
-  int64_t size_bytes(uint32_t id) const {
-    const Storage& storage = model_.storage(id);
-    return storage.in_arena ? storage.size_bytes : 0;
-  }
-
-  // Bytes that live after the unit, less those that live before it.
-  int64_t growth(const Unit& unit) const {
-    int64_t bytes = 0;
-    for (const uint32_t id : unit.opens) {
-      if (!lives_[id].is_open && !lives_[id].closers.empty()) bytes += size_bytes(id);
-    }
-    for (const uint32_t id : unit.closes) {
-      if (lives_[id].is_open && lives_[id].num_unclosed == 1) bytes -= size_bytes(id);
-    }
-    return bytes;
-  }
-
   void consider(uint32_t unit) {
     if (is_done_[unit] || num_awaited_[unit] > 0 || !units_[unit].may_move) return;
-    if (growth(units_[unit]) <= 0) ready_.insert(unit);
+    if (growths_[unit] <= 0) ready_.insert(unit);
   }
-  void consider_all(const std::vector<uint32_t>& units) {
-    for (const uint32_t unit : units) consider(unit);
+
+  // Units that open what is open by now, or are the last to close it, leave less alive.
+  void shrink(const std::vector<uint32_t>& units, int64_t bytes) {
+    for (const uint32_t unit : units) {
+      growths_[unit] -= bytes;
+      consider(unit);
+    }
   }
 
   void take(uint32_t unit) {
@@ -152,21 +145,23 @@ class Sweep {
     ready_.erase(unit);
     for (const uint32_t id : units_[unit].opens) {
       Life& life = lives_[id];
-      if (!std::exchange(life.is_open, true)) consider_all(life.openers);
+      if (life.closers.empty()) continue;  // backwards, an input of the graph
+      if (!std::exchange(life.is_open, true)) shrink(life.openers, life.size_bytes);
       if (--life.num_unopened > 0) continue;
       for (const uint32_t closer : life.closers) --num_awaited_[closer];
-      consider_all(life.closers);
+      shrink(life.closers, life.num_unclosed == 1 ? life.size_bytes : 0);
     }
     for (const uint32_t id : units_[unit].closes) {
-      if (--lives_[id].num_unclosed == 1) consider_all(lives_[id].closers);
+      Life& life = lives_[id];
+      if (--life.num_unclosed == 1) shrink(life.closers, life.size_bytes);
     }
     result_.push_back(std::move(units_[unit]));
   }
 
-  const MemoryModel& model_;
   std::vector<Unit> units_;
   const size_t num_fixed_;
   std::vector<Life> lives_;          // by storage
+  std::vector<int64_t> growths_;     // by unit: bytes that live after it, less those before it
   std::vector<size_t> num_awaited_;  // by unit: storages that are not open yet
   std::vector<bool> is_done_;        // by unit
   std::set<uint32_t> ready_;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lucid import _C
 from lucid import functions as fn
 from lucid._C import Tensor
-from lucid.functions.arguments import Dims
+from lucid.functions.arguments import Dims, normalize_dims
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
 
@@ -39,11 +39,12 @@ def matrix_norm(
         ord: ``"fro"``; inf and -inf: the largest and smallest sum of magnitudes of a row; 1 and -1:
             of a column.
 
-    Raises: UnsupportedError for norms by singular values, ShapeError for fewer than two axes.
+    Raises: UnsupportedError for norms by singular values, ShapeError for fewer than two axes,
+        OutOfRangeError or UserError for a ``dim`` that is no pair of axes.
     """
     if A.ndim < 2:
         raise _C.ShapeError(f"matrix_norm: no matrix: got shape {tuple(A.shape)}; use vector_norm")
-    rows, columns = (d % A.ndim for d in dim)
+    rows, columns = normalize_dims("matrix_norm", dim, A.ndim)
     if ord == "fro":
         return fn.norm(A, 2, (rows, columns), keepdim, dtype)
     if ord not in (1, -1, fn.inf, -fn.inf):
@@ -70,15 +71,19 @@ def norm(
     Args:
         ord: None: the root of the sum of all squares, of any axes.
         dim: None: all axes.
+
+    Raises: ShapeError for an ``ord`` that does not fit the number of axes; otherwise as
+        ``vector_norm`` and ``matrix_norm``.
     """
     axes = A.ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
-    if ord is None or (axes == 1 and ord != "fro"):
+    if ord is None or (axes == 1 and not isinstance(ord, str)):
         assert not isinstance(ord, str)
         return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
     if axes != 2:
+        needed = "two axes" if isinstance(ord, str) else "one axis or two"
         raise _C.ShapeError(
-            f"norm: ord {ord!r} needs one axis or two: got shape {tuple(A.shape)} and dim {dim}; "
-            "use vector_norm for more"
+            f"norm: ord {ord!r} needs {needed}: got shape {tuple(A.shape)} and dim {dim}; "
+            "use vector_norm for others"
         )
     pair = (-2, -1) if dim is None or isinstance(dim, int) else (dim[0], dim[1])
     return matrix_norm(A, ord, pair, keepdim, dtype=dtype)

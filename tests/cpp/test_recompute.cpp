@@ -433,6 +433,14 @@ TEST(costs_follow_from_traits) {
   CHECK_EQ(cost("  %1 = sum(%0) {dims=[0, 1], keepdim=false} : float32[]\n").flops, 32);
   CHECK_EQ(cost("  %1 = sum(%0) {dims=[0, 1], keepdim=false} : float32[]\n").bytes, 33 * 4);
   CHECK_EQ(cost("  %1 = reshape(%0) {shape=[32]} : float32[32]\n").effort(), 0);
+  // A window counts what it computes; the effort is that of reading what lies apart.
+  const ir::Graph pooled = parse_graph(
+      "graph {\n  %0 = input argument float32[1, 1, 8, 8]\n  %1 = avg_pool(%0) {kernel=[2, 2], "
+      "stride=[2, 2], padding=[0, 0], ceil_mode=false, count_include_pad=true, divisor=0} : "
+      "float32[1, 1, 4, 4]\n  return\n}\n");
+  const ops::Cost windows = ops::node_cost(pooled, pooled.nodes().back());
+  CHECK_EQ(windows.flops, 4 * 16);
+  CHECK(windows.busy_flops > 10 * windows.flops);
   // A slice reads what it writes, not the whole input.
   const auto slice = cost(
       "  %1 = slice(%0) {starts=[0, 0], sizes=[1, 8], steps=[1, 1]} : "

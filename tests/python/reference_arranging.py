@@ -142,7 +142,7 @@ ARRANGING = [
     top(
         "index_put",
         lambda t, x, v, i: (
-            x.index_put((i[:2], i[:2] + 1), v[:2]),
+            t.index_put(x, (i[:2], i[:2] + 1), v[:2]),
             x.index_put((i,), v[:, None], accumulate=True),
             t.zeros_like(x).index_put_((i, i), v, True),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -182,6 +183,39 @@ def test_a_loop_that_is_left_frees_its_memory() -> None:
     for _ in DataLoader(Squares(), batch_size=5, num_workers=2):
         break
     wait_until(lambda: shared_memory() <= before)
+
+
+def test_a_loop_left_in_the_middle_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """By then memory that was filled before is being filled again."""
+    before = shared_memory()
+    for _ in range(5):
+        for count, _batch in enumerate(DataLoader(Squares(), batch_size=4, num_workers=1)):
+            if count == 3:
+                break
+    wait_until(lambda: shared_memory() <= before)
+    assert caplog.records == []
+
+
+LEFT_OPEN = """
+import lucid
+from lucid.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    rows = TensorDataset(lucid.randn(16, 40_000))
+    kept = DataLoader(rows, batch_size=2, num_workers=2, persistent_workers=True)
+    assert len(list(kept)) == 8
+    begun = [iter(DataLoader(rows, batch_size=2, num_workers=2)), iter(kept)]
+    assert all(next(batches)[0].shape == (2, 40_000) for batches in begun)
+"""
+
+
+def test_a_program_that_closes_nothing_leaves_no_memory(tmp_path: Path) -> None:
+    before = shared_memory()
+    script = tmp_path / "script.py"
+    script.write_text(LEFT_OPEN)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert shared_memory() <= before
 
 
 def test_batches_of_any_kind_arrive_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,58 @@ def test_mapping() -> None:
         assert type(found) is Mapping
         assert list(found) == ["logits"] and found.loss is None
         assert bits(found["logits"]) == bits(found.logits) == bits(x + 1)
+
+
+@dataclasses.dataclass
+class Scaled:
+    """Made of its fields it would be scaled again."""
+
+    x: Tensor
+
+    def __post_init__(self) -> None:
+        self.x = self.x * 2
+
+
+@dataclasses.dataclass
+class ScaledBy:
+    x: Tensor
+    scale: dataclasses.InitVar[float]
+
+    def __post_init__(self, scale: float) -> None:
+        self.x = self.x * scale
+
+
+@dataclasses.dataclass(init=False)
+class Squared:
+    x: Tensor
+
+    def __init__(self, root: Tensor) -> None:
+        self.x = root * root
+
+
+@dataclasses.dataclass
+class Counted:
+    x: Tensor
+    seen: list[int] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen.append(1)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda x: Scaled(x), lambda x: ScaledBy(x, 3.0), lambda x: Squared(x), lambda x: Counted(x)],
+    ids=["post_init", "init_var", "own_init", "container"],
+)
+def test_more_than_fields_goes_in(made: Callable[[Tensor], Any]) -> None:
+    x = floats(0, 2)
+    with pytest.raises(lucid.TraceError, match="the result holds something that cannot be put"):
+        lucid.compile(made, fallback="error")(x)
+    compiled = lucid.compile(made, fallback="silent")
+    for _ in range(2):
+        found, wanted = compiled(x), made(x)
+        assert bits(found.x) == bits(wanted.x)
+        assert getattr(found, "seen", None) == getattr(wanted, "seen", None)
 
 
 def test_more_than_fields_is_refused() -> None:

@@ -25,6 +25,7 @@ from lazy_models import (
     AttributeThatIsNone,
     Cached,
     CachedMethod,
+    CacheOfPairs,
     DictBySize,
     FirstBatch,
     OfTheClass,
@@ -35,6 +36,7 @@ from lazy_models import (
 )
 from lucid import Tensor
 from lucid.compile import FallbackWarning, counters, diagnose, fused_step, make_step
+from lucid.compile.caches import Held
 from test_bit_equality import state_bits
 from zoo import floats
 
@@ -50,6 +52,15 @@ METAL = pytest.param(
 @pytest.fixture(autouse=True)
 def emptied() -> None:
     empty_caches()
+
+
+@pytest.mark.parametrize("maxsize", [None, 8])
+def test_every_kind_of_result_is_seen(maxsize: int | None) -> None:
+    kinds = [int, ramp(2), "text", None, str]
+    cache = functools.lru_cache(maxsize=maxsize)(kinds.__getitem__)
+    for place in range(len(kinds)):
+        cache(place)
+    assert Held(cache).results() == dict(enumerate(kinds))
 
 
 def square(y: Tensor, t: Tensor) -> Tensor:
@@ -186,6 +197,8 @@ def test_nothing_of_a_trace_is_left(model: type[Cached]) -> None:
     made = model()
     make_step(made, square, fallback="error")(floats(1, 3, 4), floats(2, 3, 4))
     held = [r for cache in CACHES for r in gc.get_referents(cache)]
+    held += [item for table in held if isinstance(table, dict) for item in table.values()]
+    assert not isinstance(made, CacheOfPairs) or any(isinstance(item, tuple) for item in held)
     held += [item for pair in held if isinstance(pair, tuple) for item in pair]
     held += [*TABLES.values(), OfTheClass.table, made.kept, *made.by_size.values(), *made.buffers()]
     assert not any(isinstance(value, Tensor) and value.is_symbolic for value in held)

@@ -45,12 +45,14 @@ class AutocastAsThen {
 }  // namespace
 
 void Checkpoint::note_write(const std::shared_ptr<Cell>& cell) {
+  if (outer_ != nullptr) outer_->note_write(cell);
   if (cell->view != nullptr) return;  // its base is noted, and it follows that
   auto& known = written_[cell.get()];
   if (known.first.lock() != cell) known = {cell, cell->variable};
 }
 
 void Checkpoint::forget(std::function<void()> run_again) {
+  outer_ = nullptr;
   run_again_ = std::move(run_again);
   std::erase_if(written_, [](const auto& entry) { return entry.second.first.expired(); });
   for (const std::shared_ptr<OpNode>& node : noted_) node->forget(shared_from_this());

@@ -19,7 +19,8 @@ class OpNode;
 /// are as if the function had run once.
 class Checkpoint : public std::enable_shared_from_this<Checkpoint> {
  public:
-  Checkpoint() = default;
+  /// `outer` is the one in whose scope this one is made: its second run repeats the same writes.
+  explicit Checkpoint(Checkpoint* outer = nullptr) : outer_(outer) {}
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
@@ -39,6 +40,7 @@ class Checkpoint : public std::enable_shared_from_this<Checkpoint> {
 
   void take_from(const Checkpoint& second) const;
 
+  Checkpoint* outer_;                                 ///< while the function runs
   std::vector<std::shared_ptr<OpNode>> noted_;        ///< while the function runs
   std::vector<std::weak_ptr<OpNode>> nodes_;          ///< the same, once forgotten
   Written written_;                                   ///< what the cells held before

@@ -43,11 +43,12 @@ class Held:
         table = table_of(self.cache)
         if not _is_bounded(self.cache):
             return dict(table)
+        types = {id(type(value)) for value in (self.cache, *list(table.values()))}
         found: list[Any] = []
         for referent in gc.get_referents(self.cache) if table else ():
             if referent is table:
                 break
-            if not isinstance(referent, type):
+            if id(referent) not in types:  # of the cache and its links; a result may be a type
                 found.append(referent)
         by_key = dict(zip(map(id, found[::2]), found[1::2], strict=False))
         # Another thread may have changed the table meanwhile.

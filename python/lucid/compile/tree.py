@@ -10,6 +10,7 @@ import numpy
 
 from lucid import _C
 from lucid._C import Tensor
+from lucid.compile.freeze import freeze
 from lucid.nn.packed import PackedSequence
 
 __all__ = ["LEAF", "Keywords", "Structure", "flatten", "leaf_names", "unflatten"]
@@ -87,7 +88,16 @@ def _is_made_of_fields(value: Any) -> bool:
         return False
     fields = dataclasses.fields(value)
     names = {field.name for field in fields}
-    return all(field.init for field in fields) and names >= set(getattr(value, "__dict__", ()))
+    if not (all(field.init for field in fields) and names >= set(getattr(value, "__dict__", ()))):
+        return False
+    held = {name: getattr(value, name) for name in names}
+    before = freeze(held, tensors_by_identity=True)
+    try:
+        again = type(value)(**held)
+    except Exception:  # an __init__ of its own, or an InitVar
+        return False
+    is_same = all(getattr(again, name) is part for name, part in held.items())
+    return is_same and bool(freeze(held, tensors_by_identity=True) == before)
 
 
 def leaf_names(structure: Structure, what: str) -> list[str]:

@@ -293,6 +293,7 @@ from lucid.functions.sorting import (
     sort,
     topk,
 )
+from lucid.functions.subscript import index_put
 
 __all__ = [
     "Size",
@@ -410,6 +411,7 @@ __all__ = [
     "index_add",
     "index_copy",
     "index_fill",
+    "index_put",
     "index_select",
     "inf",
     "initial_seed",

@@ -1,6 +1,7 @@
 """Second names of arguments: ``x`` is ``input``, ``axis`` is ``dim``, ``keepdims`` is ``keepdim``.
 
-What takes sizes or axes one by one, as ``flip(x, 0, 1)``, also takes them by name: ``dims=(0, 1)``.
+What takes sizes or axes one by one, as ``flip(x, 0, 1)``, also takes them by name: ``dims=(0, 1)``;
+only the methods ``reshape`` and ``view`` do not.
 
 The functions themselves are written with PyTorch's names. The wrappers made here spell out the
 same signature and add the second names as keywords, so that a positional call costs one more

@@ -6,7 +6,7 @@ other names of a view are views.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -94,12 +94,22 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return movedim(square, (-2, -1), (first, second))
 
 
-def _triangle(op: str, row: int, col: int, offset: int, is_lower: bool) -> NDArray[Any]:
-    if row < 0 or col < 0:
-        raise _C.ShapeError(f"{op}: a size is negative: got {row} and {col}; use 0 or more")
-    rows, columns = numpy.indices((row, col))
-    inside = columns - rows <= offset if is_lower else columns - rows >= offset
-    return numpy.stack([rows[inside], columns[inside]])
+def _places(
+    op: str,
+    shape: tuple[int, int],
+    is_inside: Callable[[NDArray[Any]], NDArray[Any]],
+    dtype: _C.dtype | None,
+    device: DeviceLike | None,
+) -> Tensor:
+    """Rows and columns of the elements whose diagonal is inside, row by row."""
+    if min(shape) < 0:
+        raise _C.ShapeError(
+            f"{op}: a size is negative: got {shape[0]} and {shape[1]}; use 0 or more"
+        )
+    rows, columns = numpy.indices(shape)
+    inside = is_inside(columns - rows)
+    found = from_array(numpy.stack([rows[inside], columns[inside]]), _C.int64, copy=True)
+    return place_new(found if dtype is None else cast(found, as_dtype(dtype)), device)
 
 
 def tril_indices(
@@ -111,8 +121,7 @@ def tril_indices(
     device: DeviceLike | None = None,
 ) -> Tensor:
     """Rows and columns of the elements on and below a diagonal, int64 (2, count), row by row."""
-    found = from_array(_triangle("tril_indices", row, col, offset, True), _C.int64, copy=True)
-    return place_new(found if dtype is None else cast(found, as_dtype(dtype)), device)
+    return _places("tril_indices", (row, col), lambda d: d <= offset, dtype, device)
 
 
 def triu_indices(
@@ -124,8 +133,7 @@ def triu_indices(
     device: DeviceLike | None = None,
 ) -> Tensor:
     """Rows and columns of the elements on and above a diagonal, int64 (2, count), row by row."""
-    found = from_array(_triangle("triu_indices", row, col, offset, False), _C.int64, copy=True)
-    return place_new(found if dtype is None else cast(found, as_dtype(dtype)), device)
+    return _places("triu_indices", (row, col), lambda d: d >= offset, dtype, device)
 
 
 def _at_least(count: int, tensors: tuple[Tensor | Sequence[Tensor], ...]) -> list[Tensor]:

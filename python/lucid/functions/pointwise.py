@@ -123,7 +123,7 @@ def exp(input: Tensor) -> Tensor:
 
 
 def exp2(input: Tensor) -> Tensor:
-    """``2 ** input``; integers become float32."""
+    """``2 ** input``. Integers give the default float."""
     return emit("pow", 2.0, input)
 
 

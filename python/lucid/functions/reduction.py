@@ -450,8 +450,9 @@ def quantile(
         dim: None takes all elements.
         interpolation: ``"linear"`` is the only one.
 
-    Returns: nan where there is a nan. Raises: UnsupportedError for another ``interpolation``,
-    DtypeError for a dtype that is not floating.
+    Returns: nan where there is a nan.
+    Raises: UnsupportedError for another ``interpolation``, DtypeError for a dtype that is not
+        floating, UserError for a number ``q`` out of range, OutOfRangeError for one in a tensor.
     """
     if interpolation != "linear":
         raise _C.UnsupportedError(f"quantile: interpolation {interpolation!r}; use 'linear'")
@@ -459,6 +460,8 @@ def quantile(
         raise _C.DtypeError(
             f"quantile: not a floating dtype: got {dtype_name(input.dtype)}; cast the tensor first"
         )
+    if isinstance(q, (int, float)) and not 0 <= q <= 1:
+        raise _C.UserError(f"quantile: q must be in 0 to 1: got {q}")
     axis = 0 if dim is None else normalize_dim("quantile", dim, input.ndim)
     line = reshaped(input, (input.numel(),)) if dim is None or input.ndim == 0 else input
     last = movedim(line, axis, -1)

@@ -30,6 +30,8 @@ def searchsorted(
 ) -> Tensor:
     """Where each number would go into a sorted last axis, so that it stays sorted; no gradient.
 
+    Each number is compared with the whole axis: time and memory grow with both.
+
     Args:
         sorted_sequence: (n,), or (..., n) with the leading axes of ``input``.
         input: numbers to look for.
@@ -69,7 +71,10 @@ def bucketize(
 
 
 def isin(elements: Operand, test_elements: Operand, *, invert: bool = False) -> Tensor:
-    """True where an element is one of ``test_elements``, or, with ``invert``, none of them."""
+    """True where an element is one of ``test_elements``, or, with ``invert``, none of them.
+
+    Each is compared with all: time and memory grow with both.
+    """
     given = as_tensor(elements)
     tests = as_tensor(test_elements, None, given.device)
     line = emit("reshape", tests, shape=(tests.numel(),))

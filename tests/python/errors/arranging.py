@@ -121,6 +121,12 @@ CASES = [
         "quantile: interpolation 'nearest'; use 'linear'",
     ),
     ErrorCase(
+        "quantile: q",
+        lambda: lucid.quantile(f32(2), 1.5),
+        lucid.UserError,
+        "quantile: q must be in 0 to 1: got 1.5",
+    ),
+    ErrorCase(
         "quantile: dtype",
         lambda: lucid.quantile(i64(2), 0.5),
         lucid.DtypeError,
@@ -172,8 +178,26 @@ CASES = [
         lucid.ShapeError,
         (
             "norm: ord 1 needs one axis or two: got shape (2, 2, 2) and dim None; "
-            "use vector_norm for more"
+            "use vector_norm for others"
         ),
+    ),
+    ErrorCase(
+        "linalg.norm: name and one axis",
+        lambda: lucid.linalg.norm(f32(2), "nuc"),
+        lucid.ShapeError,
+        ("norm: ord 'nuc' needs two axes: got shape (2,) and dim None; use vector_norm for others"),
+    ),
+    ErrorCase(
+        "matrix_norm: one axis twice",
+        lambda: lucid.linalg.matrix_norm(f32(2, 2), dim=(0, -2)),
+        lucid.UserError,
+        "matrix_norm: an axis is named twice: got dim (0, -2); name each once",
+    ),
+    ErrorCase(
+        "matrix_norm: dim",
+        lambda: lucid.linalg.matrix_norm(f32(2, 2), dim=(0, 5)),
+        lucid.OutOfRangeError,
+        "matrix_norm: dim out of range: got 5 for a tensor of 2 axes; use -2 to 1",
     ),
     ErrorCase(
         "grad: only_inputs",

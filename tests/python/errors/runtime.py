@@ -386,6 +386,18 @@ CASES = [
         "set_num_threads: count must be from 1 to 1024: got 1025",
     ),
     ErrorCase(
+        "set_num_threads: negative",
+        lambda: lucid.set_num_threads(-2),
+        lucid.UserError,
+        "set_num_threads: count must be from 1 to 1024: got -2",
+    ),
+    ErrorCase(
+        "set_num_threads: more than 32 bits",
+        lambda: lucid.set_num_threads(2**32 + 1),
+        lucid.UserError,
+        "set_num_threads: count must be from 1 to 1024: got 4294967297",
+    ),
+    ErrorCase(
         "parse_graph: line",
         lambda: lucid._C.parse_graph("no graph"),
         lucid.UserError,

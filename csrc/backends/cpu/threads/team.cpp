@@ -395,12 +395,12 @@ void parallel_for(int64_t count, int64_t grain, double cost_ns, RangeFn body) {
 
 int num_threads() { return team_state().num_threads.load(); }
 
-void set_num_threads(int count) {
+void set_num_threads(int64_t count) {
   if (count < 1 || count > kMaxThreads) {
     throw Error(ErrorKind::kUser,
                 "set_num_threads: count must be from 1 to 1024: got " + std::to_string(count));
   }
-  team_state().num_threads.store(count);
+  team_state().num_threads.store(static_cast<int>(count));
 }
 
 }  // namespace lucid::cpu

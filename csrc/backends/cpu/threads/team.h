@@ -32,6 +32,6 @@ void parallel_for(int64_t count, int64_t grain, double cost_ns, RangeFn body);
 /// Number of threads that parallel_for uses; at least 1.
 int num_threads();
 /// Throws UserError unless 1 <= count <= 1024. Takes effect at the next parallel_for.
-void set_num_threads(int count);
+void set_num_threads(int64_t count);
 
 }  // namespace lucid::cpu

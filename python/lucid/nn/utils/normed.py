@@ -194,6 +194,17 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
     return moved.reshape(moved.shape[0], -1)
 
 
+def spectral_axis(module: Module, n_power_iterations: int, dim: int | None) -> int:
+    """The axis of outputs of a weight. Raises: UserError for no rounds of power iteration."""
+    if n_power_iterations < 1:
+        raise _C.UserError(
+            f"spectral_norm: n_power_iterations must be positive: got {n_power_iterations}"
+        )
+    if dim is not None:
+        return dim
+    return 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) else 0
+
+
 def _spectrally_normed(module: Module, spec: Spec) -> Tensor:
     assert spec.dim is not None
     weight: Tensor = getattr(module, f"{spec.name}_orig")
@@ -245,12 +256,7 @@ def spectral_norm(
     Raises: UserError if there is no such parameter, or it is computed already, or for no rounds.
     Source: Miyato and others 2018, arXiv:1802.05957, algorithm 1.
     """
-    if n_power_iterations < 1:
-        raise _C.UserError(
-            f"spectral_norm: n_power_iterations must be positive: got {n_power_iterations}"
-        )
-    if dim is None:
-        dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) else 0
+    dim = spectral_axis(module, n_power_iterations, dim)
     weight = taken_parameter("spectral_norm", module, name)
     spec = Spec("spectral_norm", name, dim, n_power_iterations, eps)
     rows, columns = as_matrix(weight.detach(), dim).shape

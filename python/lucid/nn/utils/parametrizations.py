@@ -8,9 +8,8 @@ from lucid._C import Tensor
 from lucid.autograd import no_grad
 from lucid.functions.precision import without_autocast
 from lucid.nn.functional.normalization import normalize
-from lucid.nn.modules.convolution import ConvTranspose1d, ConvTranspose2d
 from lucid.nn.modules.module import Module
-from lucid.nn.utils.normed import M, as_matrix, norm_except, weight_of
+from lucid.nn.utils.normed import M, as_matrix, norm_except, spectral_axis, weight_of
 from lucid.nn.utils.parametrize import register_parametrization
 
 __all__ = ["spectral_norm", "weight_norm"]
@@ -97,14 +96,9 @@ def spectral_norm(
     Returns: ``module``. Raises: UserError if there is no such parameter, or for no rounds.
     Source: Miyato and others 2018, arXiv:1802.05957, algorithm 1.
     """
-    if n_power_iterations < 1:
-        raise _C.UserError(
-            f"spectral_norm: n_power_iterations must be positive: got {n_power_iterations}"
-        )
+    dim = spectral_axis(module, n_power_iterations, dim)
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise _C.UserError(f"spectral_norm: {type(module).__name__} has no parameter {name!r}")
-    if dim is None:
-        dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d)) else 0
     made = SpectralNorm(weight, n_power_iterations, dim, eps)
     return register_parametrization(module, name, made)
