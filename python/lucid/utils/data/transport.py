@@ -21,6 +21,8 @@ from lucid._C import Tensor
 from lucid.functions.tensor_methods import from_parts, to_array_parts
 
 _MIN_SHARED = 1 << 16  # bytes: a pipe is as fast for less
+# Freed blocks that the frames of an interrupt still read: closed with a later one.
+_still_read: list[SharedMemory] = []
 _FOLDER = "/dev/shm"  # where Linux keeps shared memory; containers often give it little room
 
 
@@ -153,7 +155,8 @@ class Receiver:
             return pickle.loads(packed.data, buffers=views)
         finally:
             for view in views:
-                view.release()
+                with contextlib.suppress(BufferError):  # an interrupt's frames still read it
+                    view.release()
 
     def close(self) -> None:
         """Free all blocks. The sender's process has ended."""
@@ -175,8 +178,17 @@ class Receiver:
 
 
 def _unlink(block: SharedMemory) -> None:
-    block.close()
     block.unlink()
+    _still_read.append(block)
+    _still_read[:] = [one for one in _still_read if not _closes(one)]
+
+
+def _closes(block: SharedMemory) -> bool:
+    try:
+        block.close()
+    except BufferError:
+        return False
+    return True
 
 
 def _has_room(size: int) -> bool:
