@@ -86,12 +86,11 @@ LEFT = {
 
 @pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
 def test_the_interpreter_ends_soon_and_says_nothing(body: str) -> None:
-    before = shared_memory()
     process = run_script(body + "\nprint('end')")
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("end\n", "", 0)
     wait_until(lambda: group_members(process.pid) == [])  # the keeper of blocks goes last
-    assert shared_memory() <= before
+    assert shared_memory(process.pid) == set()
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -110,10 +109,9 @@ def test_an_interrupt_ends_the_loop_and_no_more(is_kept: bool) -> None:
 
 
 def test_workers_do_not_outlive_a_killed_process() -> None:
-    before = shared_memory()
     process = run_script("for _ in loader(Rows()):\n    os.kill(os.getpid(), signal.SIGKILL)")
     process.communicate(timeout=60)
-    wait_until(lambda: group_members(process.pid) == [] and shared_memory() <= before)
+    wait_until(lambda: group_members(process.pid) == [] and shared_memory(process.pid) == set())
 
 
 @pytest.mark.metal

@@ -78,9 +78,11 @@ def as_lists(batches: Any) -> list[Any]:
     return [{key: value.tolist() for key, value in batch.items()} for batch in batches]
 
 
-def shared_memory() -> set[str]:
+def shared_memory(owner: int | None = None) -> set[str]:
+    """The blocks that a process made, this one if none is given."""
     folder = Path("/dev/shm")
-    return {path.name for path in folder.glob("psm_*")} if folder.exists() else set()
+    pattern = f"psm_{os.getpid() if owner is None else owner:x}_*"
+    return {path.name for path in folder.glob(pattern)} if folder.exists() else set()
 
 
 def wait_until(condition: Any) -> None:

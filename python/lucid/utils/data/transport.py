@@ -133,7 +133,7 @@ class Receiver:
         """The name of a block for the sender to fill."""
         if self._free:
             return self._free.pop()
-        self._names.append(f"psm_{secrets.token_hex(6)}")
+        self._names.append(f"psm_{os.getpid():x}_{secrets.token_hex(6)}")
         return self._names[-1]
 
     def take_back(self, name: str) -> None:
