@@ -77,18 +77,18 @@ Planned with_cheap_repeats(const Planned& plain, const ArenaOf& arena_of) {
   return repeated.peak < plain.peak ? std::move(repeated) : plain;
 }
 
-// The graph as it is and, if that is another one, as it is scheduled.
+// The graph as it is and, if that is another one, in the order that was scheduled.
 std::vector<Base> bases_of(const ir::Graph& graph, const passes::MemoryModel& model,
-                           std::span<const int64_t> scratch_sizes, const ArenaOf& arena_of) {
+                           const Order& scheduled, std::span<const int64_t> scratch_sizes,
+                           const ArenaOf& arena_of) {
   std::vector<Base> bases;
   const auto add = [&](Planned plain) {
     Planned free = with_cheap_repeats(plain, arena_of);
     bases.push_back({std::move(plain), std::move(free)});
   };
   add({graph, {scratch_sizes.begin(), scratch_sizes.end()}, arena_of(graph, scratch_sizes)});
-  const Order order = passes::schedule(graph, model);
-  if (order != passes::original_order(model)) {
-    add(laid_out(graph, model, order, scratch_sizes, arena_of));
+  if (scheduled != passes::original_order(model)) {
+    add(laid_out(graph, model, scheduled, scratch_sizes, arena_of));
   }
   return bases;
 }
@@ -217,10 +217,11 @@ LimitError::LimitError(int64_t limit, int64_t smallest, int64_t before)
 ir::Graph save_memory(ir::Graph graph, const ScratchOf& scratch_of, const ArenaOf& arena_of) {
   const std::vector<int64_t> no_scratch(graph.nodes().size(), 0);
   const passes::MemoryModel model(graph, no_scratch);
-  const bool stays = passes::schedule(graph, model) == passes::original_order(model) &&
+  const Order scheduled = passes::schedule(graph, model);
+  const bool stays = scheduled == passes::original_order(model) &&
                      !is_longer(model, passes::recompute_cheap(model));
   if (stays) return graph;
-  const std::vector<Base> bases = bases_of(graph, model, scratch_of(graph), arena_of);
+  const std::vector<Base> bases = bases_of(graph, model, scheduled, scratch_of(graph), arena_of);
   return smallest(bases).graph;
 }
 
@@ -228,7 +229,8 @@ ir::Graph fit_memory(const ir::Graph& graph, std::span<const int64_t> scratch_si
                      int64_t limit_bytes, const ArenaOf& arena_of, Recomputation& done) {
   const passes::MemoryModel model(graph, scratch_sizes);
   for (const passes::Work& work : model.work()) done.whole += work.cost;
-  std::vector<Base> bases = bases_of(graph, model, scratch_sizes, arena_of);
+  std::vector<Base> bases =
+      bases_of(graph, model, passes::schedule(graph, model), scratch_sizes, arena_of);
   const Planned& free = smallest(bases);
   done.peak_before = done.peak = free.peak;
   if (free.peak <= limit_bytes) return free.graph;

@@ -20,6 +20,7 @@ from lucid.utils.data import (
     TensorDataset,
     WorkerError,
     get_worker_info,
+    transport,
 )
 from lucid.utils.data.transport import Receiver, Sender
 
@@ -268,6 +269,20 @@ def test_a_block_that_its_maker_never_told_of_is_freed() -> None:
     receiver.lend_block()
     receiver.close()
     assert shared_memory() <= before
+
+
+def test_memory_that_something_still_reads_is_closed_later() -> None:
+    sender, receiver = Sender(), Receiver()
+    receiver.unpack(sender.pack(lucid.arange(20_000), receiver.lend_block()))
+    ((_, block),) = receiver._blocks.values()
+    read = numpy.frombuffer(block.buf, dtype=numpy.uint8)  # as an interrupt's frames do
+    receiver.close()
+    assert transport._still_read == [block]
+    assert shared_memory() == set()
+    del read
+    receiver.unpack(sender.pack(lucid.arange(20_000), receiver.lend_block()))
+    receiver.close()
+    assert transport._still_read == []
 
 
 def test_lists_of_samples_arrive_with_a_collate_of_ones_own() -> None:

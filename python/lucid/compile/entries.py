@@ -390,20 +390,21 @@ class Compiled(Rooted):
             return None, MISS
         made: Entry | Exception = first
         result = MISS
-        self._is_calling, is_ours = True, False
+        self._is_calling = True
+        is_tracing = False
         try:
             finish = self._begin_eagerly(args)
-            is_ours = True
+            is_tracing = True  # what is raised now is no error of the call
             made = self._made_now(given, before.difference(), first)
-            is_ours = False
+            is_tracing = False
             if is_call and (isinstance(made, Entry) or self._fallback != "error"):
                 result = finish()
         except BaseException as caught:
             before.restore()
-            is_reason = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
-            is_reason = is_reason and not is_ours
-            if isinstance(made, Entry) or self._fallback != "error" or not is_reason:
-                raise
+            is_of_call = isinstance(caught, Exception) and not isinstance(caught, _C.InternalError)
+            is_of_call = is_of_call and not is_tracing
+            if isinstance(made, Entry) or self._fallback != "error" or not is_of_call:
+                raise  # else the reason of the first trace is raised below
         else:
             if result is MISS:
                 before.restore()

@@ -238,10 +238,11 @@ std::unique_ptr<Kernel> make_scatter(const NodeView& view) {
   });
 }
 
-template <class T>
-class ScatterAdd final : public Kernel {
+/// A scatter that joins what comes with what is there: `join(there, comes)`.
+template <class T, class Join>
+class ScatterJoining final : public Kernel {
  public:
-  explicit ScatterAdd(const NodeView& view)
+  explicit ScatterJoining(const NodeView& view)
       : shape_(view), size_bytes_(view.output(0).num_elements() * int64_t{sizeof(T)}) {}
 
   void run(const RunContext& context) const override {
@@ -249,9 +250,8 @@ class ScatterAdd final : public Kernel {
     copy_bytes(context.inputs[0], context.outputs[0], size_bytes_);
     const T* src = context.in<T>(2);
     T* out = context.out<T>(0);
-    shape_.for_each(indices, [=](int64_t place, int64_t i) {
-      out[place] = static_cast<T>(out[place] + src[i]);
-    });
+    shape_.for_each(indices,
+                    [=](int64_t place, int64_t i) { out[place] = Join{}(out[place], src[i]); });
   }
 
  private:
@@ -259,33 +259,26 @@ class ScatterAdd final : public Kernel {
   int64_t size_bytes_;
 };
 
-/// The larger (or smaller) of what is there and what comes; nan stays, or takes the place.
+template <class T>
+struct Sum {
+  T operator()(T there, T comes) const { return static_cast<T>(there + comes); }
+};
+
+/// The larger (or smaller) one; nan stays, or takes the place.
 template <class T, bool kIsMax>
-class ScatterExtreme final : public Kernel {
- public:
-  explicit ScatterExtreme(const NodeView& view)
-      : shape_(view), size_bytes_(view.output(0).num_elements() * int64_t{sizeof(T)}) {}
-
-  void run(const RunContext& context) const override {
-    const IndexReader indices = shape_.indices(context);
-    copy_bytes(context.inputs[0], context.outputs[0], size_bytes_);
-    const T* src = context.in<T>(2);
-    T* out = context.out<T>(0);
-    shape_.for_each(indices, [=](int64_t place, int64_t i) {
-      const bool takes = kIsMax ? src[i] > out[place] : src[i] < out[place];
-      if (takes || src[i] != src[i]) out[place] = src[i];
-    });
+struct Extreme {
+  T operator()(T there, T comes) const {
+    const bool takes = kIsMax ? comes > there : comes < there;
+    return takes || comes != comes ? comes : there;
   }
-
- private:
-  GatherShape shape_;
-  int64_t size_bytes_;
 };
 
 template <class T>
-using ScatterMax = ScatterExtreme<T, true>;
+using ScatterAdd = ScatterJoining<T, Sum<T>>;
 template <class T>
-using ScatterMin = ScatterExtreme<T, false>;
+using ScatterMax = ScatterJoining<T, Extreme<T, true>>;
+template <class T>
+using ScatterMin = ScatterJoining<T, Extreme<T, false>>;
 
 /// A comparing kernel: halves are compared as float32, which changes none.
 template <template <class> class K>
